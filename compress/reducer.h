@@ -1,0 +1,153 @@
+// BucketReducer: everything that happens to the elements of one bucket on one node.
+//
+// The engine moves segments around the ring and knows nothing of codecs; a reducer turns memory into bytes
+// and back and knows nothing of the network. One reducer belongs to one bucket of one job epoch on one node.
+// It is not thread-safe: one thread at a time. It allocates in its constructor only; no I/O, no clock.
+//
+// An operation is begin() ... any number of hop()/decode() ... commit() or abandon(). hop() must be called
+// exactly once for every segment of the bucket in an operation (each node encodes each of its element slots
+// once a step, whatever the number of nodes is).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/base/result.h"
+
+namespace gradwire::compress {
+
+// Values are those of GW_FLOAT32... in gradwire.h, and travel in messages and shared memory: never renumber.
+enum class Dtype : uint8_t {
+  kFloat32 = 0,
+  kFloat16 = 1,
+  kBfloat16 = 2,
+  kFloat64 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kUint8 = 6
+};
+enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1, kMin = 2, kMax = 3, kProduct = 4 };
+
+size_t dtype_size(Dtype dtype);
+
+struct Layer {
+  std::string name;
+  uint64_t elements = 0;
+};
+
+// Which part of a layer's threshold uses which norm (section 2 of the algorithms in docs/architecture.md).
+enum class NormChoice : uint8_t { kPrevious, kCurrent };
+
+// What the policy says for one layer. Ranges are checked by make_compressor.
+struct CodecSettings {
+  std::string codec = "none";  // none, l8, lads, laco
+  double density = 0.01;       // target share of elements sent; (0, 1]
+  double edge_density_factor =
+      4.0;                      // first and last large layer of a bucket's job: factor on density; [1, 100]
+  uint64_t dense_below = 2048;  // layers smaller than this go dense
+  double density_cap = 4.0;     // a block's density is at most cap * target; [1, 1000]
+  uint32_t warm_start_steps = 100;  // committed operations per stage; 0 switches the warm start off
+  NormChoice norm = NormChoice::kPrevious;
+};
+
+// A run of whole blocks of one chunk: what one message carries.
+struct Segment {
+  uint32_t chunk = 0;
+  uint32_t index = 0;          // within its chunk, from 0
+  uint64_t first_element = 0;  // within the bucket
+  uint64_t elements = 0;       // 0 for the one segment of an empty chunk
+  uint32_t max_bytes = 0;      // upper bound of its encoded size
+  uint32_t first_block = 0;    // into the reducer's own table of blocks
+  uint32_t blocks = 0;
+};
+
+// How a bucket is cut for a ring of `chunks()` nodes. Every chunk has at least one segment, so that a ring of
+// an empty bucket still carries headers (a barrier).
+class Geometry {
+ public:
+  Geometry() = default;
+  explicit Geometry(std::vector<std::vector<Segment>> chunks) : chunks_(std::move(chunks)) {}
+  uint32_t chunks() const { return static_cast<uint32_t>(chunks_.size()); }
+  std::span<const Segment> segments(uint32_t chunk) const { return chunks_[chunk]; }
+
+ private:
+  std::vector<std::vector<Segment>> chunks_;
+};
+
+struct OperationSettings {
+  double scale = 1.0;  // loss scaling of this step's gradients; residuals follow it (factor new/old)
+  ReduceOp op = ReduceOp::kAverage;
+  uint32_t ranks = 1;  // the average's divisor
+};
+
+struct HopOutcome {
+  uint32_t bytes = 0;       // written to `out`
+  bool not_finite = false;  // the sum of this node held Inf or NaN
+};
+
+// What `status` shows of a bucket's compression, as of the last commit.
+struct CompressionStats {
+  uint64_t operations = 0;      // committed
+  double density = 1.0;         // share of elements sent in the last committed operation
+  double residual_norm = 0.0;   // L2, all layers; 0 for codecs without residual
+  uint64_t residual_bytes = 0;  // memory held
+  uint32_t warm_stage = 0;      // 0 dense; counts up; 255 when the target is reached
+};
+
+class BucketReducer {
+ public:
+  virtual ~BucketReducer() = default;
+
+  virtual const Geometry& geometry() const = 0;
+  virtual Dtype dtype() const = 0;
+  // "none", "l8", ... or "mixed" where layers differ.
+  virtual std::string_view codec_name() const = 0;
+
+  // Starts an operation. Refuses what this bucket cannot do (average of integers, min of a compressed
+  // bucket).
+  virtual Status begin(const OperationSettings& settings) = 0;
+
+  // Sums what arrived (encoded, unaligned, empty at the first hop), the residual and the local ranks'
+  // gradients in that order, each element of a gradient read exactly once; writes the encoded sum to `out`,
+  // which has segment.max_bytes. `locals[i]` is the start of local rank i's whole bucket. Arrived bytes are
+  // validated: kCorrupt leaves the operation to be abandoned.
+  virtual Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
+                                 std::span<const void* const> locals, std::byte* out) = 0;
+
+  // Decodes the finished sum of a segment into its place in `result` (start of the whole bucket), divided for
+  // an average. The bytes are validated first: kCorrupt names what was wrong.
+  virtual Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) = 0;
+
+  // Fills the whole result with NaN (floating-point types): the verdict "not finite".
+  virtual void poison(void* result) const = 0;
+
+  // The end of an operation: residuals and controllers move on, or stay as they were before begin().
+  virtual void commit() = 0;
+  virtual void abandon() = 0;
+
+  virtual CompressionStats stats() const = 0;
+};
+
+struct BucketShape {
+  std::vector<Layer> layers;
+  uint32_t nodes = 1;              // chunks of the ring
+  uint32_t max_message_bytes = 0;  // a segment's max_bytes stays at or below this; at least 70,000
+};
+
+// Exact reduction of any dtype (codec none). Elements of the message are the dtype's bytes, little-endian.
+Result<std::unique_ptr<BucketReducer>> make_exact_reducer(const BucketShape& shape, Dtype dtype);
+
+// Compressed reduction of fp32 gradients; settings[i] belongs to shape.layers[i]. If every layer says none
+// this still works (without residuals). Layers' edge roles (first and last large layer) are found by the
+// caller's order within the bucket.
+Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,
+                                                       std::span<const CodecSettings> settings);
+
+// The names that CodecSettings::codec may have, for error messages and --help.
+std::span<const std::string_view> codec_names();
+
+}  // namespace gradwire::compress

@@ -1,0 +1,148 @@
+/* gradwire.h: what a trainer links to average its gradients through the node's gradwired.
+ *
+ * Life of a rank:  gw_join -> gw_bucket_create (the same buckets on every rank) -> write gradients into
+ * gw_bucket_gradient -> gw_allreduce -> gw_wait -> read gw_bucket_result -> ... -> gw_leave.
+ *
+ * Every function returns a gw_status (GW_OK is 0). gw_last_error gives one sentence about the calling
+ * thread's last failure. A gw_job may be used by one thread at a time (the caller's lock); different jobs are
+ * independent. The library starts no thread, takes over no signal, and needs libc only. After fork() every
+ * call in the child fails with GW_ERR_FORKED; the parent goes on.
+ *
+ * Time-outs are in milliseconds; negative means: as long as the daemon's own clocks allow.
+ */
+#ifndef GRADWIRE_GRADWIRE_H_
+#define GRADWIRE_GRADWIRE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GW_API __attribute__((visibility("default")))
+#else
+#define GW_API
+#endif
+
+typedef int32_t gw_status;
+enum {
+  GW_OK = 0,
+  GW_ERR_INVALID = 1,     /* an argument is wrong; nothing was done */
+  GW_ERR_NOT_FOUND = 2,   /* no such bucket, layer or rank */
+  GW_ERR_MISMATCH = 3,    /* ranks disagree on what must be equal */
+  GW_ERR_EXHAUSTED = 4,   /* memory, descriptors or a quota ran out */
+  GW_ERR_UNAVAILABLE = 5, /* the daemon is not there, or went away */
+  GW_ERR_TIMEOUT = 6,     /* a clock ran out; the operation goes on unless the job was aborted */
+  GW_ERR_ABORTED = 7,     /* the job's epoch ended: a rank, a daemon or the network failed */
+  GW_ERR_PERMISSION = 8,  /* the daemon refused this user */
+  GW_ERR_UNSUPPORTED = 9, /* valid, but not offered by this version */
+  GW_ERR_BUSY = 10,       /* the bucket already has an operation in flight, or the ring is full */
+  GW_ERR_FORKED = 11,     /* the handle belongs to the parent process */
+  GW_ERR_PROTOCOL = 12,   /* daemon and library do not understand each other: versions differ, or a bug */
+  GW_ERR_INTERNAL = 13
+};
+
+typedef uint8_t gw_dtype;
+enum {
+  GW_FLOAT32 = 0,
+  GW_FLOAT16 = 1,
+  GW_BFLOAT16 = 2,
+  GW_FLOAT64 = 3,
+  GW_INT32 = 4,
+  GW_INT64 = 5,
+  GW_UINT8 = 6
+};
+
+typedef uint8_t gw_reduce_op;
+enum { GW_SUM = 0, GW_AVERAGE = 1, GW_MIN = 2, GW_MAX = 3, GW_PRODUCT = 4 };
+
+typedef struct gw_job gw_job;       /* this rank's membership of a job */
+typedef struct gw_bucket gw_bucket; /* belongs to its job; freed by gw_bucket_destroy or gw_leave */
+
+/* How to join. Zero-initialise, set struct_size, fill what you know. What is 0/NULL comes from the
+ * environment: GRADWIRE_*, then torchrun's RANK/WORLD_SIZE/MASTER_ADDR/TORCHELASTIC_RUN_ID, then Open MPI's,
+ * then Slurm's. */
+typedef struct gw_join_options {
+  size_t struct_size; /* sizeof(gw_join_options): lets the struct grow */
+  const char* job;    /* name; default GRADWIRE_JOB, else the launcher's job id, else "default" */
+  const char* run_id; /* tells two runs of one job apart; default the launcher's run id, else "0" */
+  int32_t rank;       /* -1: from the environment */
+  int32_t world;      /* -1 or 0: from the environment */
+  const char*
+      rendezvous;     /* "host[:port]" of the coordinating daemon; default GRADWIRE_RENDEZVOUS, MASTER_ADDR */
+  const char* socket; /* the daemon's socket; default GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock */
+  int64_t timeout_ms; /* of the join; 0 or negative: the daemon's operation_timeout */
+} gw_join_options;
+
+/* Connects to the node's daemon and waits until all ranks of the job are there. */
+GW_API gw_status gw_join(const gw_join_options* options, gw_job** job);
+/* Orderly end: operations in flight are waited for by the daemons. Frees the job and its buckets, always. */
+GW_API gw_status gw_leave(gw_job* job);
+
+GW_API int32_t gw_rank(const gw_job* job);
+GW_API int32_t gw_world(const gw_job* job);
+GW_API int32_t gw_local_ranks(const gw_job* job); /* ranks of this job on this node */
+
+typedef struct gw_layer {
+  const char* name; /* UTF-8, at most 4,096 bytes, unique in the bucket */
+  uint64_t elements;
+} gw_layer;
+
+enum {
+  GW_BUCKET_GRADIENT =
+      1u /* holds gradients: may be compressed by the policy. Without it every operation is exact */
+};
+
+/* Creates a bucket of layers that lie one after another without gaps. Collective: returns when every rank has
+ * created a bucket of this name with the same layers, dtype and flags, else GW_ERR_MISMATCH on all of them.
+ */
+GW_API gw_status gw_bucket_create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers,
+                                  size_t layer_count, uint32_t flags, gw_bucket** bucket);
+/* Local; the bucket must have no operation in flight. Its memory is unmapped. */
+GW_API gw_status gw_bucket_destroy(gw_bucket* bucket);
+
+GW_API uint64_t gw_bucket_elements(const gw_bucket* bucket);
+GW_API uint64_t gw_bucket_bytes(const gw_bucket* bucket);
+/* This rank writes here between completion and the next submit (elements * dtype bytes, 64-byte aligned). */
+GW_API void* gw_bucket_gradient(const gw_bucket* bucket);
+/* Read-only; valid from a completion to this rank's next submit. One region a node. */
+GW_API const void* gw_bucket_result(const gw_bucket* bucket);
+/* Name of the codec that the policy gave to the bucket ("none", "laco", "mixed"). */
+GW_API const char* gw_bucket_codec(const gw_bucket* bucket);
+
+/* Asynchronous operations; one in flight a bucket. gw_wait ends them. */
+GW_API gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op);
+/* The same with the step's loss scale (> 0, equal on all ranks): residuals follow a change of it. */
+GW_API gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale);
+/* Root's gradient region goes to everybody's result region, exactly. */
+GW_API gw_status gw_broadcast(gw_bucket* bucket, int32_t root);
+
+enum { GW_RESULT_NOT_FINITE = 1u /* some rank's gradient was Inf or NaN: the result is NaN everywhere */ };
+/* Waits for the bucket's operation. GW_ERR_TIMEOUT leaves it in flight. `flags` may be NULL. */
+GW_API gw_status gw_wait(gw_bucket* bucket, int64_t timeout_ms, uint32_t* flags);
+/* *done = 1 and the status of the operation if it has ended, else *done = 0 and GW_OK. Never sleeps. */
+GW_API gw_status gw_test(gw_bucket* bucket, int* done, uint32_t* flags);
+
+/* Returns when every rank of the job has called it. */
+GW_API gw_status gw_barrier(gw_job* job, int64_t timeout_ms);
+
+/* What this job moved over this node's network so far (from the daemon; both include our headers). */
+typedef struct gw_traffic {
+  size_t struct_size;
+  uint64_t operations; /* completed allreduces */
+  uint64_t raw_bytes;  /* what an uncompressed ring would have sent */
+  uint64_t wire_bytes; /* what was sent */
+} gw_traffic;
+GW_API gw_status gw_job_traffic(gw_job* job, gw_traffic* traffic);
+
+/* One sentence about this thread's last failure; never NULL. */
+GW_API const char* gw_last_error(void);
+GW_API const char* gw_status_name(gw_status status);
+GW_API const char* gw_version(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* GRADWIRE_GRADWIRE_H_ */

@@ -1,0 +1,113 @@
+// The counters page: a file in the runtime directory that the daemon writes and `gradwire status` maps
+// read-only.
+//
+// Reading needs nobody's help, so status works when the daemon is wedged. A daemon holds an exclusive flock()
+// on the file while it lives: a page without a lock is stale, a locked page whose heartbeat stands still is
+// wedged. One thread writes. Every record has a sequence lock: `version` is odd while the record is being
+// written; a reader copies the record word by word and tries again if version was odd or has changed. A
+// record with id 0 is free. Layout version 1; fixed-width fields only; tested byte for byte.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradwire::layout {
+
+inline constexpr uint64_t kCountersMagic = 0x31304e5443525747;  // "GWRCTN01"
+inline constexpr uint32_t kCountersVersion = 1;
+inline constexpr uint32_t kCounterJobs = 64;
+inline constexpr uint32_t kCounterRanks = 512;
+inline constexpr uint32_t kCounterBuckets = 4096;
+inline constexpr uint32_t kCounterPeers = 512;
+inline constexpr const char* kCountersFile = "counters";  // within the runtime directory
+
+enum class JobState : uint32_t { kFree = 0, kForming = 1, kRunning = 2, kAborted = 3, kEnded = 4 };
+enum class BucketPhase : uint32_t { kIdle = 0, kGathering = 1, kReducing = 2, kDistributing = 3, kDone = 4 };
+enum class RankState : uint32_t { kAttached = 1, kGone = 2, kLeft = 3 };
+enum class PeerState : uint32_t { kConnecting = 1, kUp = 2, kLost = 3 };
+
+struct alignas(64) CountersHeader {
+  uint64_t magic;
+  uint32_t layout_version;
+  uint32_t header_bytes;
+  uint32_t jobs, ranks, buckets, peers;  // capacities of the tables that follow, in this order
+  uint32_t job_bytes, rank_bytes, bucket_bytes, peer_bytes;  // sizes of their records
+  int32_t pid;
+  uint32_t reserved0;
+  uint64_t started_monotonic_ns;
+  uint64_t started_unix_ns;
+  std::atomic<uint64_t>
+      heartbeat_ns;  // CLOCK_MONOTONIC, stored by the engine at least once a second (relaxed)
+  char version[32];
+  char node[256];
+  char transport[32];                     // path in use, e.g. "tcp"
+  std::atomic<uint64_t> records_dropped;  // records that found no free place (relaxed)
+};
+
+struct alignas(64) JobRecord {
+  std::atomic<uint32_t> version;
+  uint32_t state;  // JobState
+  uint64_t id;     // within the daemon's life, from 1
+  char name[128], run_id[128];
+  uint32_t uid, world, nodes, node_index;
+  uint64_t epoch;          // first 64 bits of the epoch's key are NOT here: a counter per job identity
+  uint64_t operations;     // completed allreduces
+  uint64_t raw_bytes;      // what an uncompressed ring would have sent from this node
+  uint64_t payload_bytes;  // sent, encoded
+  uint64_t header_bytes;   // sent, ours
+  char cause[512];         // why it ended
+};
+
+struct alignas(64) RankRecord {
+  std::atomic<uint32_t> version;
+  uint32_t state;  // RankState
+  uint64_t id;     // 1 + rank; 0 free
+  uint64_t job;
+  uint32_t rank;
+  int32_t pid;
+  uint64_t submissions;
+  uint64_t late_total_ns;  // summed lateness behind the first local rank of each operation
+  uint64_t late_max_ns;
+};
+
+struct alignas(64) BucketRecord {
+  std::atomic<uint32_t> version;
+  uint32_t phase;  // BucketPhase of the operation in flight
+  uint64_t id;     // 1 + bucket; 0 free
+  uint64_t job;
+  uint32_t bucket;
+  uint32_t dtype;
+  char name[128];
+  char codec[16];
+  uint64_t elements;
+  uint64_t sequence;  // of the operation in flight or the last one
+  uint64_t operations, not_finite;
+  uint64_t raw_bytes, payload_bytes, header_bytes;  // sent from this node
+  uint64_t received_bytes;
+  uint64_t residual_bytes;
+  double density;  // last committed operation
+  double residual_norm;
+  uint32_t warm_stage;
+  uint32_t missing_ranks;      // local ranks not yet there, while gathering
+  uint64_t last_ns, total_ns;  // start (all local ranks submitted) to completion
+  uint64_t gather_total_ns;    // first local submit to start
+};
+
+struct alignas(64) PeerRecord {
+  std::atomic<uint32_t> version;
+  uint32_t state;  // PeerState
+  uint64_t id;     // from 1; 0 free
+  uint64_t job;
+  char node[128];
+  char ranks[128];        // "2,3"
+  char address[128];      // control address
+  char path[32];          // data path in use
+  uint64_t heartbeat_ns;  // CLOCK_MONOTONIC of the last sign of life; 0 unknown
+};
+
+inline constexpr uint64_t kCountersBytes =
+    sizeof(CountersHeader) + kCounterJobs * sizeof(JobRecord) + kCounterRanks * sizeof(RankRecord) +
+    kCounterBuckets * sizeof(BucketRecord) + kCounterPeers * sizeof(PeerRecord);
+
+}  // namespace gradwire::layout

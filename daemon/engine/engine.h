@@ -1,0 +1,150 @@
+// Engine: all operations of all jobs of one node, on one thread.
+//
+// Everything happens inside poll() and inside the calls below, on the thread that owns the engine; nothing
+// here is thread-safe. The engine gets its Clock, Transport and Listener from outside, so the same code runs
+// on UCX and on transport/sim with virtual time. In the steady state it allocates nothing.
+//
+// An operation starts when all local ranks have submitted it; there is no negotiation with other nodes. Any
+// number of buckets may be in flight, in any order; one operation a bucket.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/layout/session_layout.h"
+#include "compress/reducer.h"
+#include "config/base/result.h"
+#include "transport/transport.h"
+
+namespace gradwire::engine {
+
+class Clock {
+ public:
+  virtual uint64_t now_ns() const = 0;  // CLOCK_MONOTONIC, or virtual time
+
+ protected:
+  ~Clock() = default;
+};
+
+using JobId = uint64_t;  // local to the daemon, from 1, never reused
+using EpochKey = std::array<std::byte, 16>;
+
+struct EngineOptions {
+  uint64_t stall_warning_ns = 5'000'000'000;
+  uint64_t operation_timeout_ns = 300'000'000'000;
+};
+
+// One local rank: its rings and the eventfd that wakes it (-1 in tests that do not sleep). `memory` keeps the
+// mapping alive for as long as the engine may touch it.
+struct LocalRank {
+  uint32_t rank = 0;
+  layout::SessionHeader* session = nullptr;
+  int wake_fd = -1;
+  std::shared_ptr<void> memory;
+};
+
+struct JobSpec {
+  JobId id = 0;
+  std::string name;                 // for messages
+  EpochKey key{};                   // every data message carries it
+  uint32_t nodes = 1;               // P
+  uint32_t node_index = 0;          // ring order
+  std::vector<uint32_t> rank_node;  // world entries: rank -> node index
+  std::vector<std::string> node_names;
+  std::vector<LocalRank> local_ranks;       // ascending rank
+  std::string left_address, right_address;  // transport addresses of ring neighbours; empty if nodes == 1
+};
+
+struct BucketSpec {
+  JobId job = 0;
+  uint32_t bucket = 0;  // agreed by all nodes; never 0 (the barrier's)
+  std::string name;
+  std::unique_ptr<compress::BucketReducer> reducer;
+  uint64_t elements = 0;
+  std::vector<const void*> gradients;         // one a local rank, in the order of JobSpec::local_ranks
+  void* result = nullptr;                     // one a node
+  std::vector<std::shared_ptr<void>> memory;  // keeps the mappings alive
+};
+
+struct BucketSequence {
+  uint32_t bucket = 0;
+  uint64_t sequence = 0;
+};
+
+// An operation that makes no progress.
+struct Stall {
+  JobId job = 0;
+  uint32_t bucket = 0;
+  std::string bucket_name;
+  uint64_t sequence = 0;
+  uint64_t waited_ns = 0;  // since the first local submit
+  std::vector<uint32_t>
+      missing_ranks;      // local ranks that have not submitted; empty: waiting for another node
+  bool deadline = false;  // operation_timeout has passed: the listener must end the job
+};
+
+// Told on the engine's thread; must not call back into the engine from inside (post instead).
+class Listener {
+ public:
+  // The data path or a local client broke the job. The engine has stopped its operations but not yet
+  // completed them: abort_job brings the cause that everybody is to see.
+  virtual void on_job_failed(JobId job, const Status& cause) = 0;
+  virtual void on_stall(const Stall& stall) = 0;  // at stall_warning, and once more at operation_timeout
+  virtual void on_progress_after_stall(JobId job, uint32_t bucket, uint64_t sequence) = 0;
+
+ protected:
+  ~Listener() = default;
+};
+
+struct BucketSnapshot;  // snapshot.h: what the counters page shows
+struct JobSnapshot;
+
+class Engine {
+ public:
+  Engine(Clock& clock, transport::Transport& transport, Listener& listener, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Connects to the ring's neighbours. The job's bucket 0 exists from here on.
+  Status add_job(JobSpec spec);
+  Status add_bucket(BucketSpec spec);
+  // kUnavailable while an operation is in flight.
+  Status remove_bucket(JobId job, uint32_t bucket);
+
+  // A rank of this node leaves in an orderly way. Returns what it submitted last, per bucket, for the others.
+  Result<std::vector<BucketSequence>> leave_rank(JobId job, uint32_t rank);
+  // A rank (of any node) has left; an operation beyond `last` can never complete: on_job_failed names the
+  // rank.
+  void note_rank_left(JobId job, uint32_t rank, std::span<const BucketSequence> last);
+
+  // Ends the epoch: every operation in flight, and every later submission, completes with `cause`; residuals
+  // and controllers stay as the last commit left them. Idempotent.
+  void abort_job(JobId job, const Status& cause);
+  // Forgets the job; its sessions' and buckets' memory is released. Ends operations that are still in flight.
+  void remove_job(JobId job);
+
+  // Local ranks that have not submitted (bucket, sequence); empty also if the job or bucket is unknown.
+  std::vector<uint32_t> missing_ranks(JobId job, uint32_t bucket, uint64_t sequence) const;
+
+  // One round of work: the sessions' rings, the transport, timers. Returns how much was done.
+  size_t poll();
+  // Before sleeping: arms rings and transport; false if there is something to do. After waking call wake().
+  bool prepare_sleep();
+  void wake();
+  // When poll() must be called again at the latest (timers), in the clock's time; UINT64_MAX: never.
+  uint64_t next_deadline_ns() const;
+
+  JobSnapshot snapshot(JobId job) const;
+  std::vector<JobId> jobs() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gradwire::engine

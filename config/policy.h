@@ -1,0 +1,72 @@
+// Which codec with which settings a layer gets: an ordered list of rules over layer names.
+//
+// Plain values; nothing here is validated again (load_config and policy_from_json validate). Thread-safety:
+// const access from any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradwire::config {
+
+// What one layer gets. Meanings and ranges are those of the `compression` options (config/options.cc).
+struct PolicySettings {
+  std::string codec = "none";        // none, l8, lads, laco
+  double density = 0.01;             // target share of elements sent
+  double edge_density_factor = 4.0;  // factor on density for the first and last large layer
+  uint64_t dense_below = 2048;       // elements; smaller layers go dense
+  double density_cap = 4.0;          // a block's density is at most density_cap * density
+  uint32_t warm_start_steps = 100;   // committed operations per stage; 0 = no warm start
+  std::string norm = "previous";     // previous, current
+  bool operator==(const PolicySettings&) const = default;
+};
+
+// A rule's own settings; what it leaves open comes from CompressionPolicy::defaults.
+struct PolicyOverrides {
+  std::optional<std::string> codec;
+  std::optional<double> density;
+  std::optional<double> edge_density_factor;
+  std::optional<uint64_t> dense_below;
+  std::optional<double> density_cap;
+  std::optional<uint32_t> warm_start_steps;
+  std::optional<std::string> norm;
+  bool operator==(const PolicyOverrides&) const = default;
+};
+
+struct PolicyRule {
+  std::string match;  // the whole layer name; '*' any characters, '?' any one byte
+  PolicyOverrides set;
+  bool operator==(const PolicyRule&) const = default;
+};
+
+struct CompressionPolicy {
+  PolicySettings defaults;
+  std::vector<PolicyRule> rules;  // the first that matches wins
+  bool operator==(const CompressionPolicy&) const = default;
+};
+
+inline constexpr size_t kMaxPolicyRules = 1024;
+inline constexpr size_t kMaxMatchBytes = 256;
+
+PolicySettings resolve_policy(const CompressionPolicy& policy, std::string_view layer_name);
+
+// Whole-string match in O(pattern * name) at worst, without recursion.
+bool glob_match(std::string_view pattern, std::string_view name);
+
+// Calls visit(name, PolicySettings member, PolicyOverrides member) for every setting, in the order of the
+// documentation.
+template <typename Visit>
+void for_each_policy_setting(Visit visit) {
+  visit("codec", &PolicySettings::codec, &PolicyOverrides::codec);
+  visit("density", &PolicySettings::density, &PolicyOverrides::density);
+  visit("edge_density_factor", &PolicySettings::edge_density_factor, &PolicyOverrides::edge_density_factor);
+  visit("dense_below", &PolicySettings::dense_below, &PolicyOverrides::dense_below);
+  visit("density_cap", &PolicySettings::density_cap, &PolicyOverrides::density_cap);
+  visit("warm_start_steps", &PolicySettings::warm_start_steps, &PolicyOverrides::warm_start_steps);
+  visit("norm", &PolicySettings::norm, &PolicyOverrides::norm);
+}
+
+}  // namespace gradwire::config

@@ -8,34 +8,45 @@ jobs=$(nproc)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(lint asan tsan release)
 
-export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:handle_segv=1
+export ASAN_OPTIONS=detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 
-step() { echo; echo "=== $* ($(date +%H:%M:%S))"; }
+step() { printf '\n=== %s (%s)\n' "$*" "$(date +%H:%M:%S)"; }
+
+# What a test program said when it skipped itself: "name: reason".
+print_skipped() {
+  local log=build/$1/Testing/Temporary/LastTest.log
+  [ -f "$log" ] || return 0
+  grep -hE 'SKIP(PED)?: ' "$log" | sort | uniq -c | sed 's/^/skipped: /' || true
+}
+
+test_preset() { # PRESET CTEST_ARGUMENTS...
+  local preset=$1 status=0
+  shift
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "$@" | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed)' || status=1
+  print_skipped "$preset"
+  return $status
+}
 
 run_lint() {
-  step "clang-format and clang-tidy"
+  step "source checks"
   tools/dev/lint.sh
 }
 run_asan() {
   step "address and undefined-behaviour sanitizers: unit and sim suites"
   tools/dev/build.sh asan
-  ctest --test-dir build/asan -L 'unit|sim' -j "$jobs" --output-on-failure
+  test_preset asan -L 'unit|sim'
 }
 run_tsan() {
   step "thread sanitizer: rings and the engine on the simulated network"
   tools/dev/build.sh tsan gradwire_thread_tests
-  ctest --test-dir build/tsan -L thread -j "$jobs" --output-on-failure
+  test_preset tsan -L thread
 }
 run_release() {
   step "release: everything"
   tools/dev/build.sh release
-  # Cluster tests measure clocks of seconds with several processes each: one at a time.
-  local status=0
-  ctest --test-dir build/release -LE cluster -j "$jobs" --output-on-failure || status=1
-  ctest --test-dir build/release -L cluster -j 1 --output-on-failure || status=1
-  return $status
+  test_preset release
 }
 
 tools/dev/setup.sh

@@ -130,6 +130,10 @@ class BucketReducer {
   virtual void abandon() = 0;
 
   virtual CompressionStats stats() const = 0;
+
+  // The committed residual by element of the bucket, in sum units of the last committed scale; empty for
+  // reducers without residual. Elements of exactly sent layers stay zero. Valid until the next commit.
+  virtual std::span<const float> residual() const { return {}; }
 };
 
 struct BucketShape {

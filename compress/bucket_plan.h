@@ -1,0 +1,59 @@
+// The compact tables of a compressed bucket: its blocks in order, the sparse pieces and the sparse layers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compress/geometry.h"
+#include "compress/lads.h"
+#include "compress/reducer.h"
+
+namespace gradwire::compress {
+
+enum class BlockKind : uint8_t { kRaw, kL8, kSparseRaw, kSparseL8 };
+
+constexpr bool is_sparse(BlockKind kind) {
+  return kind == BlockKind::kSparseRaw || kind == BlockKind::kSparseL8;
+}
+
+// A raw entry holds all of a raw run that falls into its segment.
+struct Block {
+  uint64_t first = 0;  // within the bucket
+  uint32_t elements = 0;
+  uint32_t piece = 0;  // into BucketPlan::pieces, sparse blocks only
+  BlockKind kind = BlockKind::kRaw;
+};
+
+// The part of a sparse layer inside one chunk.
+struct SparsePiece {
+  uint32_t layer = 0;  // into BucketPlan::layers
+  uint64_t elements = 0;
+  uint32_t first_block = 0;
+  uint32_t blocks = 0;
+};
+
+struct SparseLayer {
+  LayerControl control;
+  uint64_t elements = 0;
+  uint32_t first_piece = 0;
+  uint32_t pieces = 0;
+};
+
+struct BucketPlan {
+  uint64_t elements = 0;
+  Geometry geometry;
+  std::vector<Block> blocks;
+  std::vector<SparsePiece> pieces;
+  std::vector<SparseLayer> layers;
+  bool has_residual = false;
+  uint32_t max_sparse_block = 0;  // elements; 0 without sparse layers
+};
+
+// Refuses settings outside the ranges of CodecSettings, naming the layer.
+Status check_settings(const BucketShape& shape, std::span<const CodecSettings> settings);
+
+// Settings must have been checked.
+BucketPlan make_plan(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements);
+
+}  // namespace gradwire::compress

@@ -1,0 +1,318 @@
+// The reducer of a compressed bucket: walks a segment's blocks through their codecs, keeps the residuals and,
+// at a commit, moves norms and controllers on.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+#include "compress/accumulate.h"
+#include "compress/block_l8.h"
+#include "compress/block_sparse.h"
+#include "compress/bucket_plan.h"
+#include "compress/raw_kernels.h"
+
+namespace gradwire::compress {
+namespace {
+
+// Pieces smaller than this go by their layer's norm: a few hundred elements say too little.
+constexpr uint64_t kOwnNormFrom = 2048;
+
+// Zeroed and touched floats on a cache line's boundary.
+class FloatBuffer {
+ public:
+  explicit FloatBuffer(uint64_t count) : count_(count) {
+    if (count == 0) {
+      return;
+    }
+    const size_t bytes = (count * sizeof(float) + 63) / 64 * 64;
+    data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+    if (data_ == nullptr) {
+      throw std::bad_alloc();
+    }
+    std::memset(data_.get(), 0, bytes);
+  }
+  float* data() { return data_.get(); }
+  std::span<const float> view() const { return {data_.get(), count_}; }
+
+ private:
+  struct Free {
+    void operator()(float* data) const { std::free(data); }
+  };
+  std::unique_ptr<float, Free> data_;
+  uint64_t count_;
+};
+
+Values values_of(BlockKind kind) {
+  return kind == BlockKind::kSparseL8 ? Values::kL8 : Values::kRaw;
+}
+
+std::string_view common_codec(std::span<const CodecSettings> settings) {
+  if (settings.empty()) {
+    return "none";
+  }
+  for (const CodecSettings& s : settings) {
+    if (s.codec != settings.front().codec) {
+      return "mixed";
+    }
+  }
+  for (const std::string_view name : codec_names()) {
+    if (name == settings.front().codec) {
+      return name;
+    }
+  }
+  return "mixed";
+}
+
+class Compressor final : public BucketReducer {
+ public:
+  Compressor(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements)
+      : plan_(make_plan(shape, settings, elements)),
+        name_(common_codec(settings)),
+        residual_(plan_.has_residual ? elements : 0),
+        next_(plan_.has_residual ? elements : 0),
+        sparse_(plan_.max_sparse_block),
+        records_(plan_.blocks.size()),
+        piece_squares_(plan_.pieces.size()),
+        layer_squares_(plan_.layers.size()),
+        aimed_(plan_.layers.size()) {
+    for (size_t i = 0; i < plan_.blocks.size(); ++i) {
+      records_[i].sent = plan_.blocks[i].elements;
+    }
+    stats_.warm_stage = warm_stage();
+    stats_.residual_bytes = plan_.has_residual ? 2 * elements * sizeof(float) : 0;
+  }
+
+  const Geometry& geometry() const override { return plan_.geometry; }
+  Dtype dtype() const override { return Dtype::kFloat32; }
+  std::string_view codec_name() const override { return name_; }
+  CompressionStats stats() const override { return stats_; }
+  std::span<const float> residual() const override { return residual_.view(); }
+  void abandon() override {}
+
+  Status begin(const OperationSettings& settings) override;
+  Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
+                         std::span<const void* const> locals, std::byte* out) override;
+  Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override;
+  void commit() override;
+
+  void poison(void* result) const override {
+    std::fill_n(static_cast<float*>(result), plan_.elements, std::numeric_limits<float>::quiet_NaN());
+  }
+
+ private:
+  Result<BlockOutcome> hop_raw(const Block& block, ByteReader* arrived, std::span<const void* const> locals,
+                               std::byte* out);
+  Result<BlockOutcome> hop_coded(const Block& block, ByteReader* arrived, std::span<const void* const> locals,
+                                 std::byte* out, BlockRecord& record);
+  Status decode_block(const Block& block, ByteReader& bytes, float* result);
+  SparseRule rule_for(const Block& block) const;
+  uint32_t warm_stage() const;
+  void settle_layer(uint32_t layer);
+
+  BucketPlan plan_;
+  std::string_view name_;
+  FloatBuffer residual_;
+  FloatBuffer next_;
+  SparseCodec sparse_;
+
+  std::vector<BlockRecord> records_;   // of the operation in progress, by block
+  std::vector<double> piece_squares_;  // of the last committed operation
+  std::vector<double> layer_squares_;
+  std::vector<double> aimed_;  // density by sparse layer in the operation in progress
+
+  double committed_scale_ = 0;  // 0 before the first commit
+  double scale_ = 1;
+  float factor_ = 1;         // on the residual
+  float inverse_ranks_ = 1;  // factor on the result
+  CompressionStats stats_;
+};
+
+Status Compressor::begin(const OperationSettings& settings) {
+  if (settings.op != ReduceOp::kSum && settings.op != ReduceOp::kAverage) {
+    return {Code::kUnsupported,
+            "a compressed bucket offers sum and average only; use an exact bucket for other operations"};
+  }
+  if (settings.ranks < 1) {
+    return {Code::kInvalidArgument, "an operation needs at least 1 rank, not 0"};
+  }
+  if (!(settings.scale > 0) || !std::isfinite(settings.scale)) {
+    return {Code::kInvalidArgument,
+            "scale " + std::to_string(settings.scale) + " is not a positive finite number"};
+  }
+  scale_ = settings.scale;
+  factor_ = committed_scale_ > 0 ? static_cast<float>(scale_ / committed_scale_) : 1.0F;
+  inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
+  for (size_t i = 0; i < plan_.layers.size(); ++i) {
+    aimed_[i] = plan_.layers[i].control.density(stats_.operations);
+  }
+  return ok_status();
+}
+
+SparseRule Compressor::rule_for(const Block& block) const {
+  const SparsePiece& piece = plan_.pieces[block.piece];
+  const SparseLayer& layer = plan_.layers[piece.layer];
+  const double density = aimed_[piece.layer];
+  SparseRule rule;
+  rule.dense = density >= 1;
+  rule.alpha = layer.control.alpha();
+  rule.cap = layer.control.cap(block.elements, density);
+  if (!layer.control.current_norm()) {
+    const bool own = piece.elements >= kOwnNormFrom;
+    const double squares = own ? piece_squares_[block.piece] : layer_squares_[piece.layer];
+    const double elements = static_cast<double>(own ? piece.elements : layer.elements);
+    rule.mean_square = squares / elements * (static_cast<double>(factor_) * factor_);
+  }
+  return rule;
+}
+
+Result<BlockOutcome> Compressor::hop_raw(const Block& block, ByteReader* arrived,
+                                         std::span<const void* const> locals, std::byte* out) {
+  BlockOutcome outcome;
+  outcome.bytes = size_t{block.elements} * sizeof(float);
+  const std::byte* from = nullptr;
+  if (arrived != nullptr && (from = arrived->take(outcome.bytes)) == nullptr) {
+    return truncated("raw elements");
+  }
+  outcome.not_finite = raw::hop<ReduceOp::kSum, float>(from, locals, block.first, block.elements, out);
+  return outcome;
+}
+
+Result<BlockOutcome> Compressor::hop_coded(const Block& block, ByteReader* arrived,
+                                           std::span<const void* const> locals, std::byte* out,
+                                           BlockRecord& record) {
+  BlockInput input;
+  input.arrived = arrived;
+  input.locals = locals;
+  input.first = block.first;
+  input.elements = block.elements;
+  input.next = next_.data() + block.first;
+  input.residual = residual_.data() + block.first;
+  if (factor_ != 1.0F) {
+    multiply(input.residual, factor_, input.next, block.elements);
+    input.residual = input.next;
+  }
+  if (block.kind == BlockKind::kL8) {
+    return hop_l8(input, out, record);
+  }
+  return sparse_.hop(values_of(block.kind), input, rule_for(block), out, record);
+}
+
+Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::byte> arrived,
+                                   std::span<const void* const> locals, std::byte* out) {
+  ByteReader reader(arrived);
+  ByteReader* const source = arrived.empty() ? nullptr : &reader;
+  HopOutcome outcome;
+  for (uint32_t i = segment.first_block; i < segment.first_block + segment.blocks; ++i) {
+    const Block& block = plan_.blocks[i];
+    const Result<BlockOutcome> done =
+        block.kind == BlockKind::kRaw ? hop_raw(block, source, locals, out + outcome.bytes)
+                                      : hop_coded(block, source, locals, out + outcome.bytes, records_[i]);
+    if (!done.ok()) {
+      return done.status();
+    }
+    outcome.bytes += static_cast<uint32_t>(done->bytes);
+    outcome.not_finite |= done->not_finite;
+  }
+  if (reader.left() != 0) {
+    return Status(Code::kCorrupt, "a segment came with " + std::to_string(reader.left()) +
+                                      " bytes behind its last block; its sender disagrees on the layers");
+  }
+  return outcome;
+}
+
+Status Compressor::decode_block(const Block& block, ByteReader& bytes, float* result) {
+  if (block.kind == BlockKind::kRaw) {
+    const std::byte* const from = bytes.take(size_t{block.elements} * sizeof(float));
+    if (from == nullptr) {
+      return truncated("raw elements");
+    }
+    raw::scale_bytes(from, inverse_ranks_, result, block.elements);
+    return ok_status();
+  }
+  if (block.kind == BlockKind::kL8) {
+    return decode_l8(bytes, block.elements, inverse_ranks_, result);
+  }
+  return sparse_.decode(values_of(block.kind), bytes, block.elements, inverse_ranks_, result);
+}
+
+Status Compressor::decode(const Segment& segment, std::span<const std::byte> bytes, void* result) {
+  ByteReader reader(bytes);
+  for (uint32_t i = segment.first_block; i < segment.first_block + segment.blocks; ++i) {
+    const Block& block = plan_.blocks[i];
+    GRADWIRE_RETURN_IF_ERROR(decode_block(block, reader, static_cast<float*>(result) + block.first));
+  }
+  if (reader.left() != 0) {
+    return {Code::kCorrupt, "a segment came with " + std::to_string(reader.left()) +
+                                " bytes behind its last block; its sender disagrees on the layers"};
+  }
+  return ok_status();
+}
+
+// Sums go block by block, piece by piece: the same in every run.
+void Compressor::settle_layer(uint32_t index) {
+  SparseLayer& layer = plan_.layers[index];
+  double squares = 0;
+  uint64_t sent = 0;
+  for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
+    const SparsePiece& piece = plan_.pieces[p];
+    double piece_sum = 0;
+    for (uint32_t b = piece.first_block; b < piece.first_block + piece.blocks; ++b) {
+      piece_sum += records_[b].square_sum;
+      sent += records_[b].sent;
+    }
+    piece_squares_[p] = piece_sum;
+    squares += piece_sum;
+  }
+  layer_squares_[index] = squares;
+  // A dense operation says nothing about alpha, nor does one in which there was nothing to send.
+  if (aimed_[index] < 1 && squares > 0) {
+    layer.control.adjust(static_cast<double>(sent) / static_cast<double>(layer.elements), aimed_[index]);
+  }
+}
+
+void Compressor::commit() {
+  for (uint32_t i = 0; i < plan_.layers.size(); ++i) {
+    settle_layer(i);
+  }
+  double residual_sum = 0;
+  uint64_t sent = 0;
+  for (const BlockRecord& record : records_) {
+    residual_sum += record.residual_sum;
+    sent += record.sent;
+  }
+  std::swap(residual_, next_);
+  committed_scale_ = scale_;
+  stats_.operations += 1;
+  stats_.density =
+      plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
+  stats_.residual_norm = std::sqrt(residual_sum);
+  stats_.warm_stage = warm_stage();
+}
+
+uint32_t Compressor::warm_stage() const {
+  uint32_t least = 255;
+  for (const SparseLayer& layer : plan_.layers) {
+    least = std::min(least, layer.control.stage(stats_.operations));
+  }
+  return least;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,
+                                                       std::span<const CodecSettings> settings) {
+  const Result<uint64_t> elements = checked_elements(shape);
+  if (!elements.ok()) {
+    return elements.status();
+  }
+  GRADWIRE_RETURN_IF_ERROR(check_settings(shape, settings));
+  try {
+    return std::unique_ptr<BucketReducer>(std::make_unique<Compressor>(shape, settings, *elements));
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted, "no memory for the residuals of a bucket of " +
+                                                std::to_string(*elements) + " elements; use a smaller one");
+  }
+}
+
+}  // namespace gradwire::compress

@@ -1,0 +1,167 @@
+#include <cmath>
+#include <limits>
+#include <new>
+
+#include "compress/geometry.h"
+#include "compress/raw_kernels.h"
+#include "compress/reducer.h"
+
+namespace gradwire::compress {
+namespace {
+
+constexpr std::string_view integer_name(Dtype dtype) {
+  return dtype == Dtype::kInt32 ? "int32" : dtype == Dtype::kInt64 ? "int64" : "uint8";
+}
+
+Geometry cut_raw(uint64_t elements, uint64_t element_bytes, const BucketShape& shape) {
+  SegmentBuilder builder(shape.max_message_bytes);
+  for (uint32_t chunk = 0; chunk < shape.nodes; ++chunk) {
+    uint64_t at = chunk_begin(elements, shape.nodes, chunk);
+    const uint64_t end = chunk_begin(elements, shape.nodes, chunk + 1);
+    builder.start_chunk(at);
+    while (at < end) {
+      at += builder.add_raw(end - at, element_bytes);
+    }
+  }
+  return builder.finish();
+}
+
+template <typename T>
+class ExactReducer final : public BucketReducer {
+ public:
+  ExactReducer(uint64_t elements, const BucketShape& shape, Dtype dtype)
+      : elements_(elements), dtype_(dtype), geometry_(cut_raw(elements, sizeof(T), shape)) {}
+
+  const Geometry& geometry() const override { return geometry_; }
+  Dtype dtype() const override { return dtype_; }
+  std::string_view codec_name() const override { return "none"; }
+
+  Status begin(const OperationSettings& settings) override {
+    if (settings.ranks < 1) {
+      return {Code::kInvalidArgument, "an operation needs at least 1 rank, not 0"};
+    }
+    divide_ = settings.op == ReduceOp::kAverage;
+    if (divide_ && std::is_integral_v<T>) {
+      return {Code::kInvalidArgument,
+              "the average of " + std::string(integer_name(dtype_)) + " is not an integer; ask for the sum"};
+    }
+    if constexpr (std::floating_point<T>) {
+      inverse_ = static_cast<T>(1) / static_cast<T>(settings.ranks);
+    }
+    switch (settings.op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAverage:
+        hop_ = &raw::hop<ReduceOp::kSum, T>;
+        return ok_status();
+      case ReduceOp::kMin:
+        hop_ = &raw::hop<ReduceOp::kMin, T>;
+        return ok_status();
+      case ReduceOp::kMax:
+        hop_ = &raw::hop<ReduceOp::kMax, T>;
+        return ok_status();
+      case ReduceOp::kProduct:
+        hop_ = &raw::hop<ReduceOp::kProduct, T>;
+        return ok_status();
+    }
+    return {Code::kInvalidArgument, "operation " + std::to_string(static_cast<int>(settings.op)) +
+                                        " does not exist; use 0 (sum) to 4 (product)"};
+  }
+
+  Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
+                         std::span<const void* const> locals, std::byte* out) override {
+    if (!arrived.empty()) {
+      GRADWIRE_RETURN_IF_ERROR(check_size(segment, arrived));
+    }
+    HopOutcome outcome;
+    outcome.bytes = static_cast<uint32_t>(segment.elements * sizeof(T));
+    outcome.not_finite = hop_(arrived.empty() ? nullptr : arrived.data(), locals, segment.first_element,
+                              segment.elements, out);
+    return outcome;
+  }
+
+  Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override {
+    GRADWIRE_RETURN_IF_ERROR(check_size(segment, bytes));
+    T* const to = static_cast<T*>(result) + segment.first_element;
+    if (divide_) {
+      raw::scale_bytes(bytes.data(), inverse_, to, segment.elements);
+    } else if (!bytes.empty()) {
+      std::memcpy(to, bytes.data(), bytes.size());
+    }
+    return ok_status();
+  }
+
+  void poison(void* result) const override {
+    if constexpr (std::floating_point<T>) {
+      std::fill_n(static_cast<T*>(result), elements_, std::numeric_limits<T>::quiet_NaN());
+    }
+  }
+
+  void commit() override { ++operations_; }
+  void abandon() override {}
+
+  CompressionStats stats() const override {
+    CompressionStats stats;
+    stats.operations = operations_;
+    stats.warm_stage = 255;
+    return stats;
+  }
+
+ private:
+  static Status check_size(const Segment& segment, std::span<const std::byte> bytes) {
+    const uint64_t expected = segment.elements * sizeof(T);
+    if (bytes.size() == expected) {
+      return ok_status();
+    }
+    return {Code::kCorrupt, "a segment of " + std::to_string(segment.elements) + " raw elements came with " +
+                                std::to_string(bytes.size()) + " bytes instead of " +
+                                std::to_string(expected)};
+  }
+
+  uint64_t elements_;
+  Dtype dtype_;
+  Geometry geometry_;
+  bool divide_ = false;
+  T inverse_ = 1;
+  bool (*hop_)(const std::byte*, std::span<const void* const>, uint64_t, size_t,
+               std::byte*) = &raw::hop<ReduceOp::kSum, T>;
+  uint64_t operations_ = 0;
+};
+
+template <typename T>
+std::unique_ptr<BucketReducer> make(uint64_t elements, const BucketShape& shape, Dtype dtype) {
+  return std::make_unique<ExactReducer<T>>(elements, shape, dtype);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BucketReducer>> make_exact_reducer(const BucketShape& shape, Dtype dtype) {
+  const Result<uint64_t> elements = checked_elements(shape);
+  if (!elements.ok()) {
+    return elements.status();
+  }
+  try {
+    switch (dtype) {
+      case Dtype::kFloat32:
+        return make<float>(*elements, shape, dtype);
+      case Dtype::kFloat64:
+        return make<double>(*elements, shape, dtype);
+      case Dtype::kInt32:
+        return make<int32_t>(*elements, shape, dtype);
+      case Dtype::kInt64:
+        return make<int64_t>(*elements, shape, dtype);
+      case Dtype::kUint8:
+        return make<uint8_t>(*elements, shape, dtype);
+      case Dtype::kFloat16:
+      case Dtype::kBfloat16:
+        return Status(Code::kUnsupported,
+                      "this build reduces no 16-bit floats exactly; use fp32, fp64, int32, int64 or uint8");
+    }
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted, "no memory for the tables of a bucket of " +
+                                                std::to_string(*elements) + " elements; use a smaller one");
+  }
+  return Status(Code::kInvalidArgument,
+                "data type " + std::to_string(static_cast<int>(dtype)) + " does not exist; use 0 to 6");
+}
+
+}  // namespace gradwire::compress

@@ -1,0 +1,90 @@
+// A ring of reducers in one process: what the engine does with them, without a network.
+//
+// Node i starts with chunk i; hop k of chunk c happens at node (c + k) mod P; the owner, (c + P - 1) mod P,
+// encodes last, and everybody decodes its bytes.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "compress/reducer.h"
+
+namespace gradwire::compress {
+
+class LoopbackRing {
+ public:
+  using Observer = std::function<void(const Segment&, std::span<const std::byte>)>;
+
+  explicit LoopbackRing(std::vector<std::unique_ptr<BucketReducer>> nodes) : nodes_(std::move(nodes)) {}
+
+  size_t size() const { return nodes_.size(); }
+  BucketReducer& node(size_t i) { return *nodes_[i]; }
+
+  // Called with every finished segment.
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
+  // locals[node][rank] and results[node] are starts of whole buckets. True if the operation was committed,
+  // false if it was not finite: then it was abandoned and the results poisoned.
+  Result<bool> run(const OperationSettings& settings, const std::vector<std::vector<const void*>>& locals,
+                   const std::vector<void*>& results) {
+    for (auto& node : nodes_) {
+      GRADWIRE_RETURN_IF_ERROR(node->begin(settings));
+    }
+    bool not_finite = false;
+    const auto nodes = static_cast<uint32_t>(nodes_.size());
+    for (uint32_t chunk = 0; chunk < nodes; ++chunk) {
+      for (const Segment& segment : nodes_[0]->geometry().segments(chunk)) {
+        std::vector<std::byte> arrived;
+        for (uint32_t hop = 0; hop < nodes; ++hop) {
+          const uint32_t at = (chunk + hop) % nodes;
+          GRADWIRE_RETURN_IF_ERROR(hop_at(at, segment, locals[at], arrived, not_finite));
+        }
+        const auto bytes = std::span<const std::byte>(arrived).subspan(arrived.empty() ? 0 : 1);
+        if (observer_) {
+          observer_(segment, bytes);
+        }
+        for (uint32_t i = 0; i < nodes; ++i) {
+          GRADWIRE_RETURN_IF_ERROR(nodes_[i]->decode(segment, bytes, results[i]));
+        }
+      }
+    }
+    for (uint32_t i = 0; i < nodes; ++i) {
+      if (not_finite) {
+        nodes_[i]->abandon();
+        nodes_[i]->poison(results[i]);
+      } else {
+        nodes_[i]->commit();
+      }
+    }
+    return !not_finite;
+  }
+
+ private:
+  // Messages lie at odd addresses in buffers without a byte to spare, and end at a guard.
+  Status hop_at(uint32_t at, const Segment& segment, std::span<const void* const> locals,
+                std::vector<std::byte>& arrived, bool& not_finite) {
+    constexpr std::byte kGuard{0xa5};
+    std::vector<std::byte> out(size_t{1} + segment.max_bytes + 1, kGuard);
+    const auto input = std::span<const std::byte>(arrived).subspan(arrived.empty() ? 0 : 1);
+    const Result<HopOutcome> done = nodes_[at]->hop(segment, input, locals, out.data() + 1);
+    if (!done.ok()) {
+      return done.status();
+    }
+    if (done->bytes > segment.max_bytes || out.front() != kGuard || out.back() != kGuard) {
+      return {Code::kInternal, "a hop wrote outside its buffer"};
+    }
+    not_finite |= done->not_finite;
+    out.resize(size_t{1} + done->bytes);
+    arrived = std::move(out);
+    return ok_status();
+  }
+
+  std::vector<std::unique_ptr<BucketReducer>> nodes_;
+  Observer observer_;
+};
+
+}  // namespace gradwire::compress

@@ -1,0 +1,119 @@
+// Buckets of float gradients for a LoopbackRing: shapes, random gradients, results.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/compress/loopback_ring.h"
+
+namespace gradwire::compress {
+
+inline BucketShape shape_of(const std::vector<uint64_t>& sizes, uint32_t nodes,
+                            uint32_t max_message_bytes = 130048) {
+  BucketShape shape;
+  shape.nodes = nodes;
+  shape.max_message_bytes = max_message_bytes;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    shape.layers.push_back({"layer" + std::to_string(i), sizes[i]});
+  }
+  return shape;
+}
+
+inline uint64_t elements_of(const BucketShape& shape) {
+  uint64_t total = 0;
+  for (const Layer& layer : shape.layers) {
+    total += layer.elements;
+  }
+  return total;
+}
+
+inline CodecSettings codec(std::string name, double density = 0.01, uint32_t warm_start_steps = 0) {
+  CodecSettings settings;
+  settings.codec = std::move(name);
+  settings.density = density;
+  settings.warm_start_steps = warm_start_steps;
+  return settings;
+}
+
+inline LoopbackRing compressed_ring(const BucketShape& shape, const std::vector<CodecSettings>& settings) {
+  std::vector<std::unique_ptr<BucketReducer>> nodes;
+  for (uint32_t i = 0; i < shape.nodes; ++i) {
+    auto made = make_compressor(shape, settings);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    nodes.push_back(std::move(made).value());
+  }
+  return LoopbackRing(std::move(nodes));
+}
+
+inline LoopbackRing compressed_ring(const BucketShape& shape, const CodecSettings& settings) {
+  return compressed_ring(shape, std::vector<CodecSettings>(shape.layers.size(), settings));
+}
+
+// Gradients of every rank and results of every node; the vectors keep their addresses.
+struct RingBuffers {
+  RingBuffers(const BucketShape& shape, uint32_t ranks_per_node)
+      : gradients(shape.nodes,
+                  std::vector<std::vector<float>>(ranks_per_node, std::vector<float>(elements_of(shape)))),
+        results(shape.nodes, std::vector<float>(elements_of(shape), -1.0F)) {}
+
+  std::vector<std::vector<const void*>> locals() const {
+    std::vector<std::vector<const void*>> all;
+    for (const auto& node : gradients) {
+      std::vector<const void*>& ranks = all.emplace_back();
+      for (const auto& gradient : node) {
+        ranks.push_back(gradient.data());
+      }
+    }
+    return all;
+  }
+
+  std::vector<void*> result_starts() {
+    std::vector<void*> all;
+    for (auto& result : results) {
+      all.push_back(result.data());
+    }
+    return all;
+  }
+
+  template <typename Draw>
+  void fill(Draw draw) {
+    for (auto& node : gradients) {
+      for (auto& gradient : node) {
+        for (float& value : gradient) {
+          value = draw();
+        }
+      }
+    }
+  }
+
+  uint32_t ranks() const {
+    return static_cast<uint32_t>(gradients.size() * (gradients.empty() ? 0 : gradients[0].size()));
+  }
+
+  bool results_equal() const {
+    for (const auto& result : results) {
+      if (!result.empty() &&
+          std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<std::vector<std::vector<float>>> gradients;  // [node][local rank][element]
+  std::vector<std::vector<float>> results;                 // [node][element]
+};
+
+inline OperationSettings operation(ReduceOp op, uint32_t ranks, double scale = 1.0) {
+  OperationSettings settings;
+  settings.op = op;
+  settings.ranks = ranks;
+  settings.scale = scale;
+  return settings;
+}
+
+}  // namespace gradwire::compress

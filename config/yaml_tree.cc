@@ -12,13 +12,17 @@
 namespace gradwire::config {
 namespace {
 
-std::string at(int line, int column, const std::string& what) {
-  return std::to_string(line) + ":" + std::to_string(column) + ": " + what;
+std::string at(int line, int column, std::string_view what) {
+  return std::to_string(line) + ":" + std::to_string(column) + ": " + std::string(what);
 }
+
+constexpr std::string_view kStar =
+    "a value that starts with '*' is a YAML alias, which is not supported; put a pattern in quotes: "
+    "\"*.bias\"";
 
 // Leaves yaml-cpp's parser from inside a callback.
 struct Refusal : std::exception {
-  Refusal(const YAML::Mark& mark, const std::string& what)
+  Refusal(const YAML::Mark& mark, std::string_view what)
       : message(at(mark.line + 1, mark.column + 1, what)) {}
   const char* what() const noexcept override { return message.c_str(); }
   std::string message;
@@ -33,9 +37,7 @@ class TreeBuilder : public YAML::EventHandler {
     add(mark, "", anchor, YamlNode::Kind::kNull);
   }
 
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    throw Refusal(mark, "aliases (*name) are not supported; write the value out");
-  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { throw Refusal(mark, kStar); }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -116,6 +118,22 @@ Status check_bytes(std::string_view text) {
   return ok_status();
 }
 
+// yaml-cpp's own words for a tab in front of a key or for an unquoted pattern do not lead to the cause.
+std::string explain(std::string_view text, const YAML::Exception& error) {
+  int line = 1;
+  for (size_t begin = 0; begin < text.size() && line <= error.mark.line + 1; ++line) {
+    const std::string_view indent = text.substr(begin, text.find_first_not_of(" \t", begin) - begin);
+    if (const size_t tab = indent.find('\t'); tab != std::string_view::npos) {
+      return at(line, static_cast<int>(tab) + 1, "YAML syntax: a tab in the indentation; write spaces");
+    }
+    begin = std::min(text.find('\n', begin), text.size() - 1) + 1;
+  }
+  const bool star =
+      error.msg.find("anchor") != std::string::npos || error.msg.find("alias") != std::string::npos;
+  return at(error.mark.line + 1, error.mark.column + 1,
+            star ? std::string(kStar) : "YAML syntax: " + error.msg + "; correct this line or the one above");
+}
+
 }  // namespace
 
 Result<YamlNode> parse_yaml(std::string_view text) {
@@ -135,8 +153,7 @@ Result<YamlNode> parse_yaml(std::string_view text) {
     }
     return builder.take_root();
   } catch (const YAML::Exception& error) {
-    return Status(Code::kInvalidArgument, at(error.mark.line + 1, error.mark.column + 1,
-                                             "YAML syntax: " + error.msg + "; correct the line"));
+    return Status(Code::kInvalidArgument, explain(text, error));
   } catch (const Refusal& refusal) {
     return Status(Code::kInvalidArgument, refusal.message);
   } catch (const std::exception& error) {

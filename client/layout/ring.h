@@ -66,6 +66,9 @@ class RingConsumer {
     return RingState::kOk;
   }
 
+  // True if there is something to pop (or the producer's counter is corrupt, which pop tells).
+  bool ready() const { return control_->tail.load(std::memory_order_acquire) != head_; }
+
   // True if it is safe to sleep until the eventfd fires; false if there is something to pop.
   bool prepare_sleep() {
     control_->sleeping.store(1, std::memory_order_seq_cst);

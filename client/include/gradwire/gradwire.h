@@ -4,9 +4,14 @@
  * gw_bucket_gradient -> gw_allreduce -> gw_wait -> read gw_bucket_result -> ... -> gw_leave.
  *
  * Every function returns a gw_status (GW_OK is 0). gw_last_error gives one sentence about the calling
- * thread's last failure. A gw_job may be used by one thread at a time (the caller's lock); different jobs are
- * independent. The library starts no thread, takes over no signal, and needs libc only. After fork() every
- * call in the child fails with GW_ERR_FORKED; the parent goes on.
+ * thread's last failure. Different jobs are independent. Within a job two threads may be at work at the same
+ * time, one on each side, so that a thread that sleeps in a wait does not hold up submissions:
+ *   submitting side   gw_bucket_create, gw_bucket_destroy, gw_allreduce..., gw_broadcast, gw_job_traffic
+ *   waiting side      gw_wait, gw_wait_any, gw_test
+ * gw_barrier and gw_leave need both. A second thread on one side gets GW_ERR_BUSY and nothing is done; which
+ * thread is on a side may change from call to call. The library starts no thread, takes over no signal, and
+ * needs libc only. After fork() every call in the child fails with GW_ERR_FORKED (gw_leave still frees the
+ * child's copy); the parent goes on.
  *
  * Time-outs are in milliseconds; negative means: as long as the daemon's own clocks allow.
  */
@@ -68,7 +73,7 @@ typedef struct gw_join_options {
   size_t struct_size; /* sizeof(gw_join_options): lets the struct grow */
   const char* job;    /* name; default GRADWIRE_JOB, else the launcher's job id, else "default" */
   const char* run_id; /* tells two runs of one job apart; default the launcher's run id, else "0" */
-  int32_t rank;       /* -1: from the environment */
+  int32_t rank;       /* -1: from the environment; also 0 while world is not given */
   int32_t world;      /* -1 or 0: from the environment */
   const char*
       rendezvous;     /* "host[:port]" of the coordinating daemon; default GRADWIRE_RENDEZVOUS, MASTER_ADDR */
@@ -100,7 +105,8 @@ enum {
  */
 GW_API gw_status gw_bucket_create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers,
                                   size_t layer_count, uint32_t flags, gw_bucket** bucket);
-/* Local; the bucket must have no operation in flight. Its memory is unmapped. */
+/* Local; the bucket must have no operation in flight or not waited for (GW_ERR_BUSY) unless the job has
+ * failed. Its memory is unmapped whatever else is returned. */
 GW_API gw_status gw_bucket_destroy(gw_bucket* bucket);
 
 GW_API uint64_t gw_bucket_elements(const gw_bucket* bucket);
@@ -122,10 +128,15 @@ GW_API gw_status gw_broadcast(gw_bucket* bucket, int32_t root);
 enum { GW_RESULT_NOT_FINITE = 1u /* some rank's gradient was Inf or NaN: the result is NaN everywhere */ };
 /* Waits for the bucket's operation. GW_ERR_TIMEOUT leaves it in flight. `flags` may be NULL. */
 GW_API gw_status gw_wait(gw_bucket* bucket, int64_t timeout_ms, uint32_t* flags);
+/* Waits for whichever operation of the job ends next, sets *bucket to it and returns its status, as gw_wait
+ * would. *bucket is NULL when no operation ended: GW_ERR_TIMEOUT, GW_ERR_NOT_FOUND (none is in flight), or a
+ * failure of the whole job. Barriers are not reported here. */
+GW_API gw_status gw_wait_any(gw_job* job, int64_t timeout_ms, gw_bucket** bucket, uint32_t* flags);
 /* *done = 1 and the status of the operation if it has ended, else *done = 0 and GW_OK. Never sleeps. */
 GW_API gw_status gw_test(gw_bucket* bucket, int* done, uint32_t* flags);
 
-/* Returns when every rank of the job has called it. */
+/* Returns when every rank of the job has called it. After GW_ERR_TIMEOUT the next call goes on waiting for
+ * the same barrier. */
 GW_API gw_status gw_barrier(gw_job* job, int64_t timeout_ms);
 
 /* What this job moved over this node's network so far (from the daemon; both include our headers). */

@@ -1,0 +1,22 @@
+# What a program outside this tree needs: library, headers, Python package, pkg-config and CMake descriptions.
+include(CMakePackageConfigHelpers)
+set(gradwire_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
+
+install(TARGETS gradwire_client EXPORT gradwire LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES include/gradwire/gradwire.h include/gradwire/gradwire.hpp
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+install(EXPORT gradwire NAMESPACE gradwire:: FILE gradwire-targets.cmake DESTINATION ${gradwire_cmake_dir})
+
+configure_package_config_file(gradwire-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/gradwire-config.cmake
+  INSTALL_DESTINATION ${gradwire_cmake_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/gradwire-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire-config.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/gradwire-config-version.cmake
+        DESTINATION ${gradwire_cmake_dir})
+
+configure_file(gradwire.pc.in ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+set(GRADWIRE_PYTHON_DIR "lib/python3/dist-packages" CACHE STRING "Where the Python package goes, below the prefix")
+install(DIRECTORY python/gradwire DESTINATION ${GRADWIRE_PYTHON_DIR} FILES_MATCHING PATTERN "*.py")

@@ -1,0 +1,323 @@
+// Buckets and the operations on them: the submitting side.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <unordered_set>
+
+#include "client/src/error.h"
+#include "client/src/job.h"
+#include "client/src/text.h"
+#include "client/src/utf8.h"
+
+namespace gradwire::client {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxLayers = 1'000'000;
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+constexpr uint32_t kKnownFlags = GW_BUCKET_GRADIENT;
+
+uint64_t dtype_bytes(gw_dtype dtype) {
+  static constexpr uint64_t kBytes[] = {4, 2, 2, 8, 4, 8, 1};
+  return dtype <= GW_UINT8 ? kBytes[dtype] : 0;
+}
+
+bool is_integer(gw_dtype dtype) {
+  return dtype >= GW_INT32 && dtype <= GW_UINT8;
+}
+
+gw_status check_name(const char* what, const char* name) {
+  if (name == nullptr || *name == '\0') {
+    return fail(GW_ERR_INVALID, say("a ", what, " needs a name"));
+  }
+  const size_t bytes = ::strnlen(name, kMaxNameBytes + 1);
+  if (bytes > kMaxNameBytes) {
+    return fail(GW_ERR_INVALID, say("the name of a ", what, " (", excerpt(name, 40), ") is longer than ",
+                                    kMaxNameBytes, " bytes"));
+  }
+  if (!is_utf8({name, bytes})) {
+    return fail(GW_ERR_INVALID, say("the name of a ", what, " is not UTF-8"));
+  }
+  return GW_OK;
+}
+
+// Checks the layers and writes them as the request's list.
+gw_status collect_layers(const char* bucket, const gw_layer* layers, size_t count, json* list,
+                         uint64_t* elements) {
+  if (layers == nullptr || count == 0 || count > kMaxLayers) {
+    return fail(GW_ERR_INVALID, say("bucket ", bucket, " has ", layers == nullptr ? 0 : count,
+                                    " layers; 1 to ", kMaxLayers, " are possible"));
+  }
+  std::unordered_set<std::string_view> seen;
+  for (size_t i = 0; i < count; ++i) {
+    if (const gw_status status = check_name("layer", layers[i].name); status != GW_OK) {
+      return status;
+    }
+    if (!seen.insert(layers[i].name).second) {
+      return fail(GW_ERR_INVALID,
+                  say("bucket ", bucket, " has two layers named ", excerpt(layers[i].name, 200)));
+    }
+    if (layers[i].elements > kMaxElements - *elements) {
+      return fail(GW_ERR_INVALID, say("bucket ", bucket, " has more than ", kMaxElements, " elements"));
+    }
+    *elements += layers[i].elements;
+    list->push_back(json::array({layers[i].name, layers[i].elements}));
+  }
+  return GW_OK;
+}
+
+gw_status read_created(gw_bucket* bucket, const Answer& answer) {
+  uint64_t id = 0;
+  uint64_t gradient_bytes = 0;
+  uint64_t result_bytes = 0;
+  if (!read_member(answer.document, "bucket", UINT32_MAX, &id) || id == layout::kBarrierBucket ||
+      !read_member(answer.document, "gradient_bytes", INT64_MAX, &gradient_bytes) ||
+      !read_member(answer.document, "result_bytes", INT64_MAX, &result_bytes) ||
+      !read_member(answer.document, "codec", size_t{63}, &bucket->codec) || gradient_bytes < bucket->bytes ||
+      result_bytes < bucket->bytes) {
+    return fail(GW_ERR_PROTOCOL, say("gradwired described bucket ", bucket->name, " of ", bucket->bytes,
+                                     " bytes in a way that libgradwire ", GRADWIRE_VERSION,
+                                     " does not understand: install the same version of both"));
+  }
+  bucket->id = static_cast<uint32_t>(id);
+  if (const gw_status status = bucket->gradient.map(answer.descriptors[0].get(), gradient_bytes, true,
+                                                    "a bucket's gradient region");
+      status != GW_OK) {
+    return status;
+  }
+  return bucket->result.map(answer.descriptors[1].get(), result_bytes, false, "a bucket's result region");
+}
+
+gw_status create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers, size_t count,
+                 uint32_t flags, gw_bucket** out) {
+  if (const gw_status status = check_name("bucket", name); status != GW_OK) {
+    return status;
+  }
+  if (dtype_bytes(dtype) == 0) {
+    return fail(GW_ERR_INVALID, say("bucket ", name, ": dtype ", int{dtype}, " does not exist"));
+  }
+  if ((flags & ~kKnownFlags) != 0) {
+    return fail(GW_ERR_UNSUPPORTED, say("bucket ", name, ": flags ", flags, " has bits that libgradwire ",
+                                        GRADWIRE_VERSION, " does not know"));
+  }
+  auto bucket = std::make_unique<gw_bucket>();
+  json list = json::array();
+  if (const gw_status status = collect_layers(name, layers, count, &list, &bucket->elements);
+      status != GW_OK) {
+    return status;
+  }
+  if (const gw_status status = ended(job); status != GW_OK) {
+    return status;
+  }
+  bucket->job = job;
+  bucket->name = name;
+  bucket->dtype = dtype;
+  bucket->bytes = bucket->elements * dtype_bytes(dtype);
+  Answer answer;
+  if (const gw_status status =
+          explain(job, job->connection.request({{"type", "bucket_create"},
+                                                {"name", name},
+                                                {"dtype", dtype},
+                                                {"flags", flags},
+                                                {"layers", std::move(list)}},
+                                               "bucket_created", 2, daemon_deadline(*job), &answer));
+      status != GW_OK) {
+    return status;
+  }
+  if (const gw_status status = read_created(bucket.get(), answer); status != GW_OK) {
+    return status;
+  }
+  bucket->slot = job->buckets.add(bucket.get());
+  if (bucket->slot == BucketTable::kNone) {
+    return fail(GW_ERR_EXHAUSTED,
+                say("the job has all of its ", BucketTable::kChunk * BucketTable::kChunks - 1,
+                    " possible buckets: destroy some"));
+  }
+  *out = bucket.release();
+  return GW_OK;
+}
+
+gw_status destroy(gw_bucket* bucket) {
+  gw_job* job = bucket->job;
+  gw_status status = ended(job);
+  // Acquire pairs with the waiting side's store of idle.
+  if (status == GW_OK && bucket->state.load(std::memory_order_acquire) != kIdle) {
+    return fail(GW_ERR_BUSY, say("bucket ", bucket->name, " has an operation that has not been waited for"));
+  }
+  if (status == GW_OK) {
+    Answer answer;
+    status = explain(job, job->connection.request({{"type", "bucket_destroy"}, {"bucket", bucket->id}}, "ok",
+                                                  0, daemon_deadline(*job), &answer));
+  } else {
+    status = GW_OK;  // the end of the job is no failure of freeing a part of it
+  }
+  job->buckets.remove(bucket->slot);
+  delete bucket;
+  return status;
+}
+
+gw_status check_operation(const gw_bucket* bucket, gw_reduce_op op, double scale) {
+  if (op > GW_PRODUCT) {
+    return fail(GW_ERR_INVALID,
+                say("bucket ", bucket->name, ": reduce operation ", int{op}, " does not exist"));
+  }
+  if (!std::isfinite(scale) || scale <= 0) {
+    return fail(GW_ERR_INVALID, say("bucket ", bucket->name, ": the scale is ", scale,
+                                    "; it must be a finite number above 0"));
+  }
+  if (op == GW_AVERAGE && is_integer(bucket->dtype)) {
+    return fail(GW_ERR_INVALID,
+                say("bucket ", bucket->name, " holds integers, whose average is not exact: use GW_SUM"));
+  }
+  if (op > GW_AVERAGE && bucket->codec != "none") {
+    return fail(GW_ERR_UNSUPPORTED, say("bucket ", bucket->name, " is compressed (", bucket->codec,
+                                        "): only sum and average are possible; create it without "
+                                        "GW_BUCKET_GRADIENT for an exact operation"));
+  }
+  return GW_OK;
+}
+
+gw_status wake_daemon(gw_job* job) {
+  const uint64_t one = 1;
+  while (::write(job->submitted_event.get(), &one, sizeof(one)) < 0) {
+    if (errno == EAGAIN) {
+      break;  // the counter is full: it is awake for sure
+    }
+    if (errno != EINTR) {
+      return end_job(job, GW_ERR_PROTOCOL, say("gradwired cannot be woken: ", std::strerror(errno)));
+    }
+  }
+  return GW_OK;
+}
+
+template <typename Body>
+gw_status on_submitting_side(gw_bucket* bucket, Body&& body) {
+  return at_the_edge([&]() -> gw_status {
+    if (const gw_status status = check_handle(bucket); status != GW_OK) {
+      return status;
+    }
+    const SideLock side(&bucket->job->submitting);
+    return side.entered() ? body() : refuse_second_thread("submitting");
+  });
+}
+
+}  // namespace
+
+gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root) {
+  gw_job* job = bucket->job;
+  if (const gw_status status = ended(job); status != GW_OK) {
+    return status;
+  }
+  // Acquire pairs with the waiting side's store of idle: the caller has seen that result.
+  if (bucket->state.load(std::memory_order_acquire) != kIdle) {
+    return fail(GW_ERR_BUSY, say("bucket ", bucket->name, " has an operation in flight: gw_wait first"));
+  }
+  // As many completions as submissions may be on their way, so neither ring can overflow. Relaxed: a late
+  // view of the waiting side's decrement refuses at worst.
+  if (job->in_flight.fetch_add(1, std::memory_order_relaxed) >= job->capacity) {
+    job->in_flight.fetch_sub(1, std::memory_order_relaxed);
+    return fail(GW_ERR_BUSY, say("the job has ", job->capacity,
+                                 " operations in flight, as many as its ring "
+                                 "holds: wait for some"));
+  }
+  layout::Submission submission{};
+  submission.user_data = bucket->slot;
+  submission.sequence = ++bucket->sequence;
+  submission.scale = scale;
+  submission.bucket = bucket->id;
+  submission.root = root;
+  submission.operation = operation;
+  submission.reduce_op = op;
+  submission.dtype = bucket->dtype;
+  // Release pairs with the waiting side's acquire load when the completion comes.
+  bucket->state.store(kInFlight, std::memory_order_release);
+  bool wake = false;
+  if (const auto pushed = job->submissions.push(submission, &wake); pushed != layout::RingState::kOk) {
+    --bucket->sequence;
+    bucket->state.store(kIdle, std::memory_order_relaxed);
+    job->in_flight.fetch_sub(1, std::memory_order_relaxed);
+    if (pushed == layout::RingState::kFull) {
+      return fail(GW_ERR_BUSY, "gradwired has not taken the earlier submissions yet: wait for some");
+    }
+    return end_job(job, GW_ERR_PROTOCOL, "gradwired's counter of the submission ring makes no sense");
+  }
+  job->daemon_woken.store(wake, std::memory_order_relaxed);  // a hint to the waiting side
+  return wake ? wake_daemon(job) : GW_OK;
+}
+
+}  // namespace gradwire::client
+
+using namespace gradwire::client;  // NOLINT(google-build-using-namespace): this file is the library's edge
+
+gw_status gw_bucket_create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers,
+                           size_t layer_count, uint32_t flags, gw_bucket** bucket) {
+  if (bucket == nullptr) {
+    return fail(GW_ERR_INVALID, "the place for the bucket is NULL");
+  }
+  *bucket = nullptr;
+  return at_the_edge([&]() -> gw_status {
+    if (const gw_status status = check_handle(job); status != GW_OK) {
+      return status;
+    }
+    const SideLock side(&job->submitting);
+    return side.entered() ? create(job, name, dtype, layers, layer_count, flags, bucket)
+                          : refuse_second_thread("submitting");
+  });
+}
+
+gw_status gw_bucket_destroy(gw_bucket* bucket) {
+  return at_the_edge([&]() -> gw_status {
+    if (const gw_status status = check_handle(bucket); status != GW_OK) {
+      return status;
+    }
+    const SideLock side(&bucket->job->submitting);
+    return side.entered() ? destroy(bucket) : refuse_second_thread("submitting");
+  });
+}
+
+gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale) {
+  return on_submitting_side(bucket, [&]() -> gw_status {
+    const gw_status status = check_operation(bucket, op, scale);
+    return status != GW_OK ? status : submit(bucket, gradwire::layout::kOpAllreduce, op, scale, 0);
+  });
+}
+
+gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op) {
+  return gw_allreduce_scaled(bucket, op, 1.0);
+}
+
+gw_status gw_broadcast(gw_bucket* bucket, int32_t root) {
+  return on_submitting_side(bucket, [&]() -> gw_status {
+    if (root < 0 || root >= bucket->job->identity.world) {
+      return fail(GW_ERR_NOT_FOUND, say("there is no rank ", root, " to broadcast bucket ", bucket->name,
+                                        " from: the world has ", bucket->job->identity.world));
+    }
+    return submit(bucket, gradwire::layout::kOpBroadcast, GW_SUM, 1.0, static_cast<uint32_t>(root));
+  });
+}
+
+uint64_t gw_bucket_elements(const gw_bucket* bucket) {
+  return check_handle(bucket) == GW_OK ? bucket->elements : 0;
+}
+
+uint64_t gw_bucket_bytes(const gw_bucket* bucket) {
+  return check_handle(bucket) == GW_OK ? bucket->bytes : 0;
+}
+
+void* gw_bucket_gradient(const gw_bucket* bucket) {
+  return check_handle(bucket) == GW_OK ? bucket->gradient.address() : nullptr;
+}
+
+const void* gw_bucket_result(const gw_bucket* bucket) {
+  return check_handle(bucket) == GW_OK ? bucket->result.address() : nullptr;
+}
+
+const char* gw_bucket_codec(const gw_bucket* bucket) {
+  return check_handle(bucket) == GW_OK ? bucket->codec.c_str() : "";
+}

@@ -1,0 +1,289 @@
+#include "client/src/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "client/src/error.h"
+#include "client/src/text.h"
+
+namespace gradwire::client {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxSentence = 1500;
+constexpr const char* kRemedy = "start it with `systemctl start gradwired` or set GRADWIRE_SOCKET";
+
+// How many descriptors a document of this type claims, wanted or stale.
+size_t descriptors_of(std::string_view type) {
+  return type == "joined" ? 3 : type == "bucket_created" ? 2 : 0;
+}
+
+// An object with a type, or discarded.
+json parse_document(const std::string& text, std::string* type) {
+  json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !read_member(document, "type", 64, type)) {
+    return json(json::value_t::discarded);
+  }
+  return document;
+}
+
+gw_status connect_failure(const std::string& path, int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return fail(GW_ERR_UNAVAILABLE, say("no gradwired at ", path, ": there is no such socket; ", kRemedy));
+    case ECONNREFUSED:
+      return fail(GW_ERR_UNAVAILABLE,
+                  say("no gradwired at ", path, ": nobody listens on the socket any more; ", kRemedy));
+    case EACCES:
+    case EPERM:
+      return fail(GW_ERR_PERMISSION, say("no gradwired at ", path,
+                                         ": this user may not use the socket; join its group (gradwire) or "
+                                         "set GRADWIRE_SOCKET"));
+    default:
+      return fail(GW_ERR_UNAVAILABLE,
+                  say("no gradwired at ", path, ": ", std::strerror(error), "; ", kRemedy));
+  }
+}
+
+}  // namespace
+
+bool read_member(const json& document, const char* name, uint64_t high, uint64_t* value) {
+  const auto member = document.find(name);
+  if (member == document.end() || !member->is_number_unsigned()) {
+    return false;
+  }
+  *value = member->get<uint64_t>();
+  return *value <= high;
+}
+
+bool read_member(const json& document, const char* name, size_t limit, std::string* value) {
+  const auto member = document.find(name);
+  if (member == document.end() || !member->is_string()) {
+    return false;
+  }
+  *value = member->get_ref<const std::string&>();
+  return value->size() <= limit;
+}
+
+gw_status Connection::open(const std::string& path, Deadline deadline) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return fail(GW_ERR_INVALID,
+                say("the path of gradwired's socket has ", path.size(), " bytes (", excerpt(path, 60),
+                    "); 1 to ", sizeof(address.sun_path) - 1, " are possible: set GRADWIRE_SOCKET"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  path_ = path;
+  socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_.valid()) {
+    return fail(GW_ERR_EXHAUSTED, say("no socket to reach gradwired: ", std::strerror(errno)));
+  }
+  for (;;) {
+    if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+      return GW_OK;
+    }
+    if (errno == EINTR) {
+      continue;
+    }
+    if (errno != EAGAIN) {
+      return connect_failure(path, errno);
+    }
+    // The daemon's queue of connections is full.
+    if (deadline.passed()) {
+      return fail(GW_ERR_TIMEOUT, say("gradwired at ", path, " did not take the connection in time"));
+    }
+    ::poll(nullptr, 0, deadline.poll_ms(10));
+  }
+}
+
+std::string Connection::gone_sentence() const {
+  return say("gradwired at ", path_,
+             " closed the connection: it ended, crashed or was restarted; look at its log (journalctl -u "
+             "gradwired) and join again");
+}
+
+gw_status Connection::request(json message, std::string_view answer_type, size_t descriptors,
+                              Deadline deadline, Answer* answer) {
+  struct Requesting {
+    explicit Requesting(std::atomic<bool>* flag) : flag_(flag) {
+      flag_->store(true, std::memory_order_relaxed);
+    }
+    ~Requesting() { flag_->store(false, std::memory_order_relaxed); }
+    std::atomic<bool>* flag_;
+  };
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (gone()) {
+    return fail(GW_ERR_UNAVAILABLE, gone_sentence());
+  }
+  const uint64_t id = next_id_++;
+  message["id"] = id;
+  const std::string text = message.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > wire::kMaxDocument) {
+    return fail(GW_ERR_INVALID, say("the request takes ", text.size(), " bytes and ", wire::kMaxDocument,
+                                    " are possible: use shorter names or fewer layers a bucket"));
+  }
+  const Requesting requesting(&requesting_);
+  if (const gw_status status = send(wire::encode_frame(text), deadline); status != GW_OK) {
+    return status;
+  }
+  for (;;) {
+    std::string bytes;
+    if (const gw_status status = receive(&bytes, deadline); status != GW_OK) {
+      return status;
+    }
+    std::string type;
+    json document = parse_document(bytes, &type);
+    if (document.is_discarded()) {
+      set_gone();
+      return fail(GW_ERR_PROTOCOL,
+                  say("what listens at ", path_, " answered something that is not Gradwire's: \"",
+                      excerpt(bytes, 40), "\""));
+    }
+    std::vector<wire::UniqueFd> claimed;
+    for (size_t i = descriptors_of(type); i > 0 && !descriptors_.empty(); --i) {
+      claimed.push_back(std::move(descriptors_.front()));
+      descriptors_.erase(descriptors_.begin());
+    }
+    if (type == "aborted") {
+      std::string cause;
+      read_member(document, "message", kMaxSentence, &cause);
+      return fail(GW_ERR_ABORTED, cause.empty() ? "gradwired ended the job's epoch without a cause" : cause);
+    }
+    uint64_t answered = 0;
+    if (!read_member(document, "id", UINT64_MAX, &answered) || answered < id) {
+      continue;  // unasked for and unknown, or the late answer to a request that timed out
+    }
+    if (type == "error" && answered == id) {
+      std::string code;
+      std::string sentence;
+      read_member(document, "code", 64, &code);
+      read_member(document, "message", kMaxSentence, &sentence);
+      return fail(status_of_code(code), sentence.empty() ? say("gradwired refused: ", code) : sentence);
+    }
+    if (type != answer_type || answered != id || claimed.size() != descriptors) {
+      set_gone();
+      return fail(GW_ERR_PROTOCOL,
+                  say("gradwired at ", path_, " answered \"", excerpt(type, 40), "\" with ", claimed.size(),
+                      " descriptors where \"", answer_type, "\" with ", descriptors,
+                      " was due: its version does not fit libgradwire ", GRADWIRE_VERSION));
+    }
+    answer->document = std::move(document);
+    answer->descriptors = std::move(claimed);
+    return GW_OK;
+  }
+}
+
+gw_status Connection::wait_for(short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{socket_.get(), events, 0};
+    const int ready = ::poll(&entry, 1, deadline.poll_ms());
+    if (ready > 0) {
+      return GW_OK;
+    }
+    if (ready < 0 && errno != EINTR) {
+      return fail(GW_ERR_INTERNAL, say("poll failed: ", std::strerror(errno)));
+    }
+    if (deadline.passed()) {
+      return fail(GW_ERR_TIMEOUT, say("gradwired at ", path_, " did not answer in time"));
+    }
+  }
+}
+
+gw_status Connection::send(std::string_view frame, Deadline deadline) {
+  bool started = false;
+  while (!frame.empty()) {
+    const auto sent = wire::send_some(socket_.get(), frame);
+    if (!sent.ok()) {
+      set_gone();
+      return fail(GW_ERR_UNAVAILABLE, gone_sentence());
+    }
+    frame.remove_prefix(sent.value());
+    started = started || sent.value() > 0;
+    if (sent.value() == 0) {
+      if (const gw_status status = wait_for(POLLOUT, deadline); status != GW_OK) {
+        if (started) {
+          set_gone();  // half a document was sent: nothing can follow it
+        }
+        return status;
+      }
+    }
+  }
+  return GW_OK;
+}
+
+gw_status Connection::read_available(bool* end_of_file, bool* progress) {
+  char buffer[16384];
+  const auto received = wire::receive_some(socket_.get(), buffer, &descriptors_);
+  if (!received.ok()) {
+    set_gone();
+    return received.status().code() == Code::kUnavailable ? fail(GW_ERR_UNAVAILABLE, gone_sentence())
+                                                          : fail(received.status());
+  }
+  *end_of_file = received.value().end_of_file;
+  *progress = received.value().bytes > 0;
+  if (const Status fed = reader_.feed(buffer, received.value().bytes); !fed.ok()) {
+    set_gone();
+    return fail(fed.with_context(say("gradwired at ", path_)));
+  }
+  return GW_OK;
+}
+
+gw_status Connection::receive(std::string* document, Deadline deadline) {
+  for (;;) {
+    if (auto next = reader_.next()) {
+      *document = std::move(*next);
+      return GW_OK;
+    }
+    bool end_of_file = false;
+    bool progress = false;
+    if (const gw_status status = read_available(&end_of_file, &progress); status != GW_OK) {
+      return status;
+    }
+    if (end_of_file) {
+      set_gone();
+      return fail(GW_ERR_UNAVAILABLE, gone_sentence());
+    }
+    if (!progress) {
+      if (const gw_status status = wait_for(POLLIN, deadline); status != GW_OK) {
+        return status;
+      }
+    }
+  }
+}
+
+Connection::News Connection::look(std::string* cause) {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return News::kBusy;
+  }
+  bool end_of_file = gone();
+  bool progress = !end_of_file;
+  while (progress && !end_of_file) {
+    if (read_available(&end_of_file, &progress) != GW_OK) {
+      end_of_file = true;
+    }
+    while (auto bytes = reader_.next()) {
+      std::string type;
+      const json document = parse_document(*bytes, &type);
+      descriptors_.clear();  // of a late answer: nobody waits for it
+      if (type == "aborted") {
+        read_member(document, "message", kMaxSentence, cause);
+        return News::kAborted;
+      }
+    }
+  }
+  if (end_of_file) {
+    set_gone();
+    return News::kGone;
+  }
+  return News::kNone;
+}
+
+}  // namespace gradwire::client

@@ -1,0 +1,37 @@
+// Sentences out of pieces.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace gradwire::client {
+
+inline void append_piece(std::string* out, std::string_view piece) {
+  out->append(piece);
+}
+template <typename Number>
+requires std::is_arithmetic_v<Number>
+void append_piece(std::string* out, Number piece) {
+  out->append(std::to_string(piece));
+}
+
+template <typename... Pieces>
+std::string say(const Pieces&... pieces) {
+  std::string out;
+  (append_piece(&out, pieces), ...);
+  return out;
+}
+
+// At most `limit` bytes of text from elsewhere, for use in a sentence: control characters become spaces.
+inline std::string excerpt(std::string_view text, size_t limit) {
+  std::string out(text.substr(0, limit));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      c = ' ';
+    }
+  }
+  return out + (text.size() > limit ? "..." : "");
+}
+
+}  // namespace gradwire::client

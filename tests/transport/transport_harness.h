@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "transport/transport.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::transport::testing {
 
@@ -86,7 +87,8 @@ class Fabric {
 };
 
 std::unique_ptr<Fabric> make_sim_fabric(uint64_t seed);
-std::unique_ptr<Fabric> make_ucx_fabric();
+std::unique_ptr<Fabric> make_ucx_fabric();  // over tcp on the loopback device
+UcxOptions loopback_options();
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

@@ -151,10 +151,11 @@ TEST_P(TransportContract, FloodsInBothDirectionsKeepTheirOrder) {
 
 TEST_P(TransportContract, DisconnectEndsEverySendExactlyOnce) {
   const auto payload = pattern(a.transport->max_payload(), 4);
-  for (int round = 0; round < 5; ++round) {
+  b.recorder.keep = false;
+  for (int round = 0; round < 8; ++round) {
     Completions sends;
     const auto peer = a.connect(b);
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < 400; ++i) {
       a.transport->send(peer, bytes_of("x"), payload, &sends);
     }
     for (int i = 0; i < round * 20; ++i) {
@@ -163,13 +164,13 @@ TEST_P(TransportContract, DisconnectEndsEverySendExactlyOnce) {
       fabric->turn();
     }
     a.transport->disconnect(peer);
-    EXPECT_EQ(sends.total, 100u);
-    EXPECT_EQ(sends.ok + sends.aborted, 100u);
+    EXPECT_EQ(sends.total, 400u);
+    EXPECT_EQ(sends.ok + sends.aborted, 400u);
     for (int i = 0; i < 1'000; ++i) {
       a.transport->poll();
       b.transport->poll();
     }
-    EXPECT_EQ(sends.total, 100u);
+    EXPECT_EQ(sends.total, 400u);
     a.transport->send(peer, bytes_of("x"), {}, &sends);
     EXPECT_EQ(sends.unavailable, 1u);
     a.transport->disconnect(peer);  // of what is not there: nothing happens
@@ -184,11 +185,12 @@ TEST_P(TransportContract, DisconnectEndsEverySendExactlyOnce) {
 
 TEST_P(TransportContract, DisconnectFromInsideAnArrivalIsSafe) {
   const auto payload = pattern(a.transport->max_payload(), 4);
+  a.recorder.keep = b.recorder.keep = false;
   for (int round = 0; round < 10; ++round) {
     Completions sends;
     const auto to_b = a.connect(b);
     const auto to_a = b.connect(a);
-    for (int i = 0; i < 30; ++i) {
+    for (int i = 0; i < 300; ++i) {
       a.transport->send(to_b, bytes_of("x"), payload, &sends);
       b.transport->send(to_a, bytes_of("y"), payload, &b.sends);
     }
@@ -202,7 +204,7 @@ TEST_P(TransportContract, DisconnectFromInsideAnArrivalIsSafe) {
       }
     };
     ASSERT_TRUE(drive_until([&] { return closed; }));
-    EXPECT_EQ(at_close, 30u);
+    EXPECT_EQ(at_close, 300u);
     b.transport->disconnect(to_a);
     a.recorder.then = nullptr;
     for (int i = 0; i < 2'000; ++i) {
@@ -210,9 +212,9 @@ TEST_P(TransportContract, DisconnectFromInsideAnArrivalIsSafe) {
       b.transport->poll();
       fabric->turn();
     }
-    EXPECT_EQ(sends.total, 30u);
+    EXPECT_EQ(sends.total, 300u);
   }
-  EXPECT_EQ(b.sends.total, 300u);
+  EXPECT_EQ(b.sends.total, 3'000u);
 }
 
 TEST_P(TransportContract, SendsMayFollowFromCompletionsOfADisconnect) {
@@ -270,6 +272,31 @@ TEST_P(TransportContract, PeerThatIsDestroyedBecomesAnErrorAndTheOthersGoOn) {
   a.transport->disconnect(to_c);
   a.transport->send(to_b, bytes_of("x"), payload, &a.sends);
   EXPECT_TRUE(drive_until([&] { return b.recorder.messages == 1; }));
+}
+
+TEST_P(TransportContract, SteadyStateAllocatesNothing) {
+  const auto to_b = a.connect(b);
+  const auto to_a = b.connect(a);
+  const auto payload = pattern(a.transport->max_payload(), 8);
+  a.recorder.keep = b.recorder.keep = false;
+  b.recorder.then = [&](auto header, auto) { b.transport->send(to_a, header, payload, &b.sends); };
+  const auto exchange = [&](uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t expected = a.recorder.messages + 4;
+      for (int message = 0; message < 4; ++message) {
+        a.transport->send(to_b, bytes_of_value(i), payload, &a.sends);
+      }
+      while (a.recorder.messages < expected) {
+        if (a.transport->poll() + b.transport->poll() == 0) {
+          fabric->turn();
+        }
+      }
+    }
+  };
+  exchange(600);
+  const uint64_t before = allocations();
+  exchange(200);
+  EXPECT_EQ(allocations(), before);
 }
 
 TEST_P(TransportContract, DestructionAbortsWhatIsInFlight) {

@@ -90,6 +90,8 @@ std::unique_ptr<Fabric> make_sim_fabric(uint64_t seed);
 std::unique_ptr<Fabric> make_ucx_fabric();  // over tcp on the loopback device
 UcxOptions loopback_options();
 
+uint64_t allocations();  // by operator new so far (counted_new.cc); UCX's own are not seen
+
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }

@@ -38,12 +38,14 @@ struct EngineOptions {
   uint64_t operation_timeout_ns = 300'000'000'000;
 };
 
-// One local rank: its rings and the eventfd that wakes it (-1 in tests that do not sleep). `memory` keeps the
-// mapping alive for as long as the engine may touch it.
+// One local rank: its rings, the eventfd that wakes it and the one by which it wakes the engine (-1 in tests
+// that do not sleep; both non-blocking). `memory` keeps the mapping alive for as long as the engine may touch
+// it.
 struct LocalRank {
   uint32_t rank = 0;
   layout::SessionHeader* session = nullptr;
   int wake_fd = -1;
+  int submit_fd = -1;
   std::shared_ptr<void> memory;
 };
 
@@ -100,8 +102,8 @@ class Listener {
   ~Listener() = default;
 };
 
-struct BucketSnapshot;  // snapshot.h: what the counters page shows
-struct JobSnapshot;
+struct JobSnapshot;  // snapshot.h: what the counters page shows
+struct EngineCounters;
 
 class Engine {
  public:
@@ -110,10 +112,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Connects to the ring's neighbours. The job's bucket 0 exists from here on.
+  // Connects to the ring's neighbours. The job's bucket 0 exists from here on. Every node must have added the
+  // job before any rank of it submits: messages of a job that is not known are dropped.
   Status add_job(JobSpec spec);
+  // Other nodes may use the bucket before this one has added it.
   Status add_bucket(BucketSpec spec);
-  // kUnavailable while an operation is in flight.
+  // kUnavailable while an operation is in flight. Bucket numbers are not used twice in a job.
   Status remove_bucket(JobId job, uint32_t bucket);
 
   // A rank of this node leaves in an orderly way. Returns what it submitted last, per bucket, for the others.
@@ -125,7 +129,9 @@ class Engine {
   // Ends the epoch: every operation in flight, and every later submission, completes with `cause`; residuals
   // and controllers stay as the last commit left them. Idempotent.
   void abort_job(JobId job, const Status& cause);
-  // Forgets the job; its sessions' and buckets' memory is released. Ends operations that are still in flight.
+  // Forgets the job; its sessions' and buckets' memory is released. Ends operations that are still in flight,
+  // those of other nodes included if they still wait for something from here: in an orderly end every node's
+  // ranks have left first.
   void remove_job(JobId job);
 
   // Local ranks that have not submitted (bucket, sequence); empty also if the job or bucket is unknown.
@@ -133,6 +139,9 @@ class Engine {
 
   // One round of work: the sessions' rings, the transport, timers. Returns how much was done.
   size_t poll();
+  // The rings alone: cheap, for a loop that spins. Submissions start operations here, too.
+  size_t poll_rings();
+  bool busy() const;  // operations are in flight: the transport wants to be polled
   // Before sleeping: arms rings and transport; false if there is something to do. After waking call wake().
   bool prepare_sleep();
   void wake();
@@ -141,6 +150,10 @@ class Engine {
 
   JobSnapshot snapshot(JobId job) const;
   std::vector<JobId> jobs() const;
+  EngineCounters counters() const;
+  // The eventfds to sleep on besides the transport's; jobs_version changes whenever they may have changed.
+  std::vector<int> submit_fds() const;
+  uint64_t jobs_version() const;
 
  private:
   struct Impl;

@@ -1,0 +1,209 @@
+// What arrives: from the transport's call to the coroutine that waits for it. Everything is checked here; a
+// message with an unknown key is nobody's and dropped, one with a known key that does not fit ends its job.
+#include <cstring>
+#include <new>
+
+#include "daemon/engine/collectives.h"
+#include "daemon/engine/core.h"
+
+namespace gradwire::engine {
+
+void Core::on_message(std::span<const std::byte> bytes, std::span<const std::byte> payload) {
+  EpochKey key;
+  if (!read_key(bytes, &key)) {
+    ++counters_.malformed;
+    return;
+  }
+  Job* const job = find_key(key);
+  if (job == nullptr) {
+    ++counters_.unknown_key;
+    return;
+  }
+  if (job->failed) {
+    ++counters_.after_end;
+    return;
+  }
+  MessageHeader header;
+  const std::string_view wrong = parse_message(bytes, payload.size(), &header);
+  if (!wrong.empty()) {
+    fail(*job,
+         Status(Code::kCorrupt, "a damaged message came from " + node_label(*job, job->left_node) + " or " +
+                                    node_label(*job, job->right_node) + ": " + std::string(wrong)));
+    return;
+  }
+  const bool grant = header.kind == static_cast<uint8_t>(MessageKind::kGrant);
+  const uint32_t sender = grant ? job->right_node : job->left_node;
+  if (job->spec.nodes == 1 || header.from_node != sender) {
+    fail(*job, Status(Code::kMismatch, "a " + std::string(message_kind_name(header.kind)) +
+                                           " message names node " + std::to_string(header.from_node) +
+                                           " as its sender, but only " + node_label(*job, sender) +
+                                           " may send it to " + node_label(*job, job->spec.node_index)));
+    return;
+  }
+  Bucket* bucket = job->buckets.find(header.bucket);
+  if (bucket == nullptr) {
+    // The other nodes may have been told of a bucket before this one.
+    if (job->announced >= kMaxAnnouncedBuckets) {
+      fail(*job, Status(Code::kMismatch,
+                        node_label(*job, sender) + " uses bucket " + std::to_string(header.bucket) +
+                            ", which " + node_label(*job, job->spec.node_index) + " does not know, beside " +
+                            std::to_string(kMaxAnnouncedBuckets) + " other ones"));
+      return;
+    }
+    bucket = make_bucket(*job, header.bucket);
+    ++job->announced;
+  }
+  grant ? on_grant(*bucket, header) : on_data(*bucket, header, payload);
+}
+
+void Core::on_data(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload) {
+  Operation& operation = bucket.operation;
+  if (operation.state == OperationState::kRunning && header.sequence == operation.sequence) {
+    const std::string wrong = objection(bucket, header, payload.size());
+    if (wrong.empty()) {
+      deliver(bucket, header, payload);
+    } else {
+      fail(*bucket.job, Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " + wrong));
+    }
+    return;
+  }
+  if (bucket.removed) {
+    ++counters_.after_end;
+    return;
+  }
+  const bool known = bucket.spec.reducer != nullptr;
+  const bool next = operation.state != OperationState::kRunning && header.sequence == operation.sequence + 1;
+  const bool may_wait = header.kind == static_cast<uint8_t>(MessageKind::kReduce) &&
+                        payload.size() <= kSmallMessageBytes &&
+                        bucket.early_count + 1 < bucket.job->spec.nodes && (!known || bucket.small);
+  if (next && may_wait) {
+    keep_early(bucket, header, payload);
+    return;
+  }
+  fail(*bucket.job,
+       Status(Code::kMismatch, "bucket " + std::to_string(bucket.id) + ": " +
+                                   node_label(*bucket.job, bucket.job->spec.node_index) +
+                                   (operation.state == OperationState::kRunning ? " is in operation "
+                                                                                : " has done operation ") +
+                                   std::to_string(operation.sequence) + " and granted nothing else, but " +
+                                   node_label(*bucket.job, bucket.job->left_node) + " sent a " +
+                                   std::string(message_kind_name(header.kind)) + " message of operation " +
+                                   std::to_string(header.sequence) + ", " + describe(signature_of(header)) +
+                                   ", " + std::to_string(payload.size()) + " bytes"));
+}
+
+// Why a message of the running operation is not the one that must come next; empty if it is.
+std::string Core::objection(const Bucket& bucket, const MessageHeader& header, size_t bytes) const {
+  const Job& job = *bucket.job;
+  const Operation& operation = bucket.operation;
+  const std::string self = node_label(job, job.spec.node_index);
+  const std::string left = node_label(job, job.left_node);
+  const Signature sent = signature_of(header);
+  if (sent != operation.signature) {
+    return self + " expects " + describe(operation.signature) + ", " + left + " sent " + describe(sent);
+  }
+  const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
+  const uint32_t hops = broadcast ? 1 : 2 * job.spec.nodes - 2;
+  const auto place = [&header] {
+    return "hop " + std::to_string(header.hop) + ", chunk " + std::to_string(header.chunk) + ", segment " +
+           std::to_string(header.segment);
+  };
+  if (!operation.receives || operation.arrivals_left == 0) {
+    return self + " expects nothing more, " + left + " sent " + place();
+  }
+  if (header.hop >= hops) {
+    return self + " expects hops below " + std::to_string(hops) + ", " + left + " sent " + place();
+  }
+  const MessageKind kind = broadcast                         ? MessageKind::kBroadcast
+                           : header.hop + 1 < job.spec.nodes ? MessageKind::kReduce
+                                                             : MessageKind::kGather;
+  const uint32_t chunk = broadcast ? 0 : arriving_chunk(job.spec.nodes, job.spec.node_index, header.hop);
+  if (header.kind != static_cast<uint8_t>(kind) || header.chunk != chunk ||
+      header.segment != operation.next_segment[header.hop]) {
+    return self + " expects a " + std::string(message_kind_name(static_cast<uint8_t>(kind))) +
+           " message of chunk " + std::to_string(chunk) + ", segment " +
+           std::to_string(operation.next_segment[header.hop]) + ", " + left + " sent a " +
+           std::string(message_kind_name(header.kind)) + " message of " + place();
+  }
+  if (broadcast) {
+    const uint32_t due =
+        broadcast_segment_bytes(bucket.spec.elements * bucket.dtype_bytes, broadcast_bytes_, header.segment);
+    return bytes == due ? std::string()
+                        : self + " expects " + std::to_string(due) + " bytes, " + left + " sent " +
+                              std::to_string(bytes) + " in " + place();
+  }
+  const std::span<const compress::Segment> segments = bucket.spec.reducer->geometry().segments(chunk);
+  if (header.segment >= segments.size()) {
+    return self + " expects " + std::to_string(segments.size()) + " segments, " + left + " sent " + place();
+  }
+  if (bytes > segments[header.segment].max_bytes) {
+    return self + " expects at most " + std::to_string(segments[header.segment].max_bytes) + " bytes, " +
+           left + " sent " + std::to_string(bytes) + " in " + place();
+  }
+  return {};
+}
+
+void Core::deliver(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload) {
+  Operation& operation = bucket.operation;
+  ++operation.next_segment[header.hop];
+  --operation.arrivals_left;
+  bucket.counters.received_bytes += payload.size();
+  operation.arrival.header = &header;
+  operation.arrival.payload = payload;
+  std::exchange(operation.receiver, nullptr).resume();
+}
+
+void Core::keep_early(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload) {
+  EarlyMessage* early = early_free_.pop_front();
+  if (early == nullptr) {
+    early_storage_.push_back(std::make_unique<EarlyMessage>());
+    early = early_storage_.back().get();
+  }
+  early->header = header;
+  if (!payload.empty()) {
+    std::memcpy(early->payload, payload.data(), payload.size());
+  }
+  bucket.early.push_back(early->hook);
+  ++bucket.early_count;
+}
+
+void Core::on_grant(Bucket& bucket, const MessageHeader& header) {
+  Operation& operation = bucket.operation;
+  const Signature signature = signature_of(header);
+  const bool started = operation.state != OperationState::kIdle && header.sequence == operation.sequence;
+  if (started && operation.needs_grant && !operation.granted && signature == operation.signature) {
+    open_for_sending(bucket);
+    return;
+  }
+  if (bucket.removed) {
+    ++counters_.after_end;
+    return;
+  }
+  if (!started && header.sequence > operation.sequence && bucket.grant.sequence == 0) {
+    bucket.grant.sequence = header.sequence;
+    bucket.grant.signature = signature;
+    return;
+  }
+  const Job& job = *bucket.job;
+  const std::string mine =
+      started ? describe(operation.signature) : "no grant of operation " + std::to_string(header.sequence);
+  fail(*bucket.job,
+       Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
+                                   node_label(job, job.spec.node_index) + " expects " + mine + ", but " +
+                                   node_label(job, job.right_node) + " has started operation " +
+                                   std::to_string(header.sequence) + ", " + describe(signature)));
+}
+
+void Core::on_peer_error(transport::PeerId peer, const Status& status) {
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    const bool right = job->right.connected && job->right.peer == peer;
+    const bool left = job->left_connected && job->left_peer == peer;
+    if (right || left) {
+      const uint32_t node = right ? job->right_node : job->left_node;
+      lose(*job, Status(Code::kUnavailable,
+                        "the connection to " + node_label(*job, node) + " is lost: " + status.message()));
+    }
+  }
+}
+
+}  // namespace gradwire::engine

@@ -1,0 +1,41 @@
+// The collectives: one operation's coroutines, which read from top to bottom. Words as in
+// docs/architecture.md: node i of P; chunk c is a P-th of the bucket; hops 0 .. 2P-3.
+//
+// At hop h node i sends chunk (i - h) mod P and receives chunk (i - h - 1) mod P. At hops 0 .. P-2 a chunk
+// gathers every node's share (reduce); its last stop there, node (c - 1) mod P, is its owner, which finishes
+// the sum; at hops P-1 .. 2P-3 the owner's bytes go once around (gather), and everybody decodes the same
+// ones.
+#pragma once
+
+#include "daemon/engine/core.h"
+#include "daemon/engine/task.h"
+
+namespace gradwire::engine {
+
+// This node's own chunk sets out at hop 0, segment by segment, as fast as the link takes it.
+Task ring_inject(Core& core, Bucket& bucket);
+// Everything that arrives from the left: reduced and passed on, or decoded and passed on.
+Task ring_relay(Core& core, Bucket& bucket);
+// A job on one node: sums the local ranks through the same codec.
+Task reduce_alone(Core& core, Bucket& bucket);
+
+// The root's node: bytes from the root's gradient region to its own result and to the right.
+Task broadcast_root(Core& core, Bucket& bucket);
+Task broadcast_relay(Core& core, Bucket& bucket);
+// The root's node in a job on one node.
+Task broadcast_alone(Core& core, Bucket& bucket);
+
+inline uint32_t arriving_chunk(uint32_t nodes, uint32_t node, uint32_t hop) {
+  return (node + 2 * nodes - hop - 1) % nodes;
+}
+
+// The broadcast's segments: `bytes` cut into pieces of at most `limit`; an empty bucket has one of 0 bytes.
+inline uint64_t broadcast_segments(uint64_t bytes, uint32_t limit) {
+  return bytes == 0 ? 1 : (bytes + limit - 1) / limit;
+}
+inline uint32_t broadcast_segment_bytes(uint64_t bytes, uint32_t limit, uint64_t index) {
+  const uint64_t rest = bytes - index * limit;
+  return static_cast<uint32_t>(rest < limit ? rest : limit);
+}
+
+}  // namespace gradwire::engine

@@ -1,0 +1,168 @@
+// Core: the engine's inside. engine.h is its contract; state.h its data.
+//
+// Who calls whom: poll() reads the ranks' rings (submissions.cc) and starts operations (operations.cc), whose
+// coroutines (collectives.cc) send (sends.cc) and wait; the transport's on_message (arrivals.cc) resumes the
+// one that waits for the message, inside the call. Nothing that a coroutine calls destroys or restarts an
+// operation: what is finished is retired by poll(). A failure freezes its job at once and is reported to the
+// listener by poll().
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/engine/engine.h"
+#include "daemon/engine/snapshot.h"
+#include "daemon/engine/state.h"
+
+namespace gradwire::engine {
+
+class Core final : public transport::Receiver {
+ public:
+  Core(Clock& clock, transport::Transport& transport, Listener& listener, const EngineOptions& options);
+  ~Core();
+
+  // jobs.cc, leaving.cc: Engine's calls of the same names.
+  Status add_job(JobSpec spec);
+  Status add_bucket(BucketSpec spec);
+  Status remove_bucket(JobId id, uint32_t bucket);
+  Result<std::vector<BucketSequence>> leave_rank(JobId id, uint32_t rank);
+  void note_rank_left(JobId id, uint32_t rank, std::span<const BucketSequence> last);
+  void abort_job(JobId id, const Status& cause);
+  void remove_job(JobId id);
+  std::vector<uint32_t> missing_ranks(JobId id, uint32_t bucket, uint64_t sequence) const;
+
+  // poll.cc
+  size_t poll();
+  size_t poll_rings();
+  bool prepare_sleep();
+  void wake();
+  uint64_t next_deadline_ns() const;
+  bool busy() const { return running_ != 0; }
+
+  // snapshot.cc
+  JobSnapshot snapshot(JobId id) const;
+  std::vector<JobId> jobs() const;
+  EngineCounters counters() const { return counters_; }
+  std::vector<int> submit_fds() const;
+  uint64_t jobs_version() const { return jobs_version_; }
+
+  // arrivals.cc
+  void on_message(std::span<const std::byte> header, std::span<const std::byte> payload) override;
+  void on_peer_error(transport::PeerId peer, const Status& status) override;
+
+  // For the coroutines (sends.cc, operations.cc). acquire() fails the job and returns nullptr when memory ran
+  // out; broken() is what a coroutine returns after.
+  SendBuffer* acquire(Bucket& bucket);
+  void release(SendBuffer* buffer) { pool_.release(buffer); }
+  struct Outgoing {
+    MessageKind kind = MessageKind::kReduce;
+    uint32_t hop = 0, chunk = 0, segment = 0;
+    uint32_t bytes = 0;      // in the buffer
+    uint64_t raw_bytes = 0;  // what the same elements take uncompressed
+    bool not_finite = false;
+  };
+  void send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what);
+  bool has_room(const Bucket& bucket) const;
+  void wait_for_room(Bucket& bucket, std::coroutine_handle<> waiter);
+  void yield(Bucket& bucket, std::coroutine_handle<> waiter);
+  void end_part(Bucket& bucket);
+  void fail_operation(Bucket& bucket, const Status& cause);
+  uint32_t broadcast_bytes() const { return broadcast_bytes_; }
+  FramePool& frames() { return frames_; }
+
+  // For SendBuffer and GrantSend.
+  void data_sent(SendBuffer& buffer, const Status& status);
+  void grant_sent(Bucket& bucket, const Status& status) { sent_one(bucket, status); }
+
+ private:
+  Job* find(JobId id) const;
+  Job* find_key(const EpochKey& key) const;
+  Bucket* make_bucket(Job& job, uint32_t id);
+  void free_bucket(Bucket& bucket);
+  Status connect(Job& job);
+  void disconnect(Job& job);
+  Status check(const Job& job, const BucketSpec& spec) const;
+
+  // submissions.cc
+  size_t poll_rank(Job& job, uint32_t local);
+  void submit(Job& job, uint32_t local, const layout::Submission& submission);
+  Status check(const Job& job, uint32_t local, const layout::Submission& submission, Bucket** bucket) const;
+  void refuse(Job& job, uint32_t local, const layout::Submission& submission);
+  void push_completion(RankState& rank, const layout::Completion& completion);
+  static void wake_rank(RankState& rank);
+
+  // operations.cc
+  void start(Bucket& bucket);
+  bool take_stored_grant(Bucket& bucket);
+  void expect_arrivals(Bucket& bucket);
+  void launch(Bucket& bucket);
+  void complete(Bucket& bucket);
+  void cancel(Bucket& bucket);
+  void retire(Bucket& bucket);
+  void complete_ranks(Bucket& bucket, uint64_t sequence, int32_t status, uint32_t flags);
+  void drop_early(Bucket& bucket);
+
+  // arrivals.cc
+  void on_data(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload);
+  void on_grant(Bucket& bucket, const MessageHeader& header);
+  std::string objection(const Bucket& bucket, const MessageHeader& header, size_t bytes) const;
+  void deliver(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload);
+  void keep_early(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload);
+
+  // sends.cc
+  void post(Link& link, SendBuffer* buffer);
+  void transmit(Link& link, SendBuffer* buffer);
+  void send_grant(Bucket& bucket);
+  void open_for_sending(Bucket& bucket);
+  size_t pump(Link& link);
+  void sent_one(Bucket& bucket, const Status& status);
+  void drop_sends(List<SendBuffer>& list);
+
+  // poll.cc, leaving.cc
+  void check_clocks(uint64_t now);
+  void report_failures();
+  void start_clocks(Bucket& bucket, uint64_t now);
+  void stop_clocks(Bucket& bucket);
+  Stall stall_of(const Bucket& bucket, uint64_t now, bool deadline) const;
+  bool check_left(Bucket& bucket);
+  void fail(Job& job, Status cause);
+  void lose(Job& job, const Status& cause);
+
+  Clock& clock_;
+  transport::Transport& transport_;
+  Listener& listener_;
+  const EngineOptions options_;
+  const uint32_t window_;
+  const uint32_t broadcast_bytes_;
+
+  FramePool frames_;
+  BufferPool pool_;
+  std::vector<std::unique_ptr<EarlyMessage>> early_storage_;
+  List<EarlyMessage> early_free_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  FlatMap<Job> by_key_;  // first 8 bytes of the key
+  uint64_t jobs_version_ = 0;
+  uint32_t running_ = 0;  // operations in flight, all jobs
+  bool failures_ = false;
+  uint64_t heartbeat_ns_ = 0;
+  EngineCounters counters_;
+
+  List<Job> ready_links_;
+  List<Bucket> yielded_;
+  List<Bucket> retired_;
+  List<Bucket> warnings_, deadlines_;  // oldest first_ns first: both time-outs are constants
+};
+
+// "node 3 (host7)" or "node 3".
+std::string node_label(const Job& job, uint32_t node);
+// 'bucket "conv1" (4), operation 17'
+std::string operation_label(const Bucket& bucket, uint64_t sequence);
+
+struct Engine::Impl {
+  Impl(Clock& clock, transport::Transport& transport, Listener& listener, const EngineOptions& options)
+      : core(clock, transport, listener, options) {}
+  Core core;
+};
+
+}  // namespace gradwire::engine

@@ -1,0 +1,92 @@
+#include "daemon/engine/engine.h"
+
+#include "daemon/engine/core.h"
+
+namespace gradwire::engine {
+
+Engine::Engine(Clock& clock, transport::Transport& transport, Listener& listener,
+               const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(clock, transport, listener, options)) {}
+
+Engine::~Engine() = default;
+
+Status Engine::add_job(JobSpec spec) {
+  return impl_->core.add_job(std::move(spec));
+}
+
+Status Engine::add_bucket(BucketSpec spec) {
+  if (spec.bucket == layout::kBarrierBucket) {
+    return Status(Code::kInvalidArgument, "bucket 0 is the barrier's; buckets are numbered from 1");
+  }
+  return impl_->core.add_bucket(std::move(spec));
+}
+
+Status Engine::remove_bucket(JobId job, uint32_t bucket) {
+  return impl_->core.remove_bucket(job, bucket);
+}
+
+Result<std::vector<BucketSequence>> Engine::leave_rank(JobId job, uint32_t rank) {
+  return impl_->core.leave_rank(job, rank);
+}
+
+void Engine::note_rank_left(JobId job, uint32_t rank, std::span<const BucketSequence> last) {
+  impl_->core.note_rank_left(job, rank, last);
+}
+
+void Engine::abort_job(JobId job, const Status& cause) {
+  impl_->core.abort_job(job, cause);
+}
+
+void Engine::remove_job(JobId job) {
+  impl_->core.remove_job(job);
+}
+
+std::vector<uint32_t> Engine::missing_ranks(JobId job, uint32_t bucket, uint64_t sequence) const {
+  return impl_->core.missing_ranks(job, bucket, sequence);
+}
+
+size_t Engine::poll() {
+  return impl_->core.poll();
+}
+
+size_t Engine::poll_rings() {
+  return impl_->core.poll_rings();
+}
+
+bool Engine::busy() const {
+  return impl_->core.busy();
+}
+
+bool Engine::prepare_sleep() {
+  return impl_->core.prepare_sleep();
+}
+
+void Engine::wake() {
+  impl_->core.wake();
+}
+
+uint64_t Engine::next_deadline_ns() const {
+  return impl_->core.next_deadline_ns();
+}
+
+JobSnapshot Engine::snapshot(JobId job) const {
+  return impl_->core.snapshot(job);
+}
+
+std::vector<JobId> Engine::jobs() const {
+  return impl_->core.jobs();
+}
+
+EngineCounters Engine::counters() const {
+  return impl_->core.counters();
+}
+
+std::vector<int> Engine::submit_fds() const {
+  return impl_->core.submit_fds();
+}
+
+uint64_t Engine::jobs_version() const {
+  return impl_->core.jobs_version();
+}
+
+}  // namespace gradwire::engine

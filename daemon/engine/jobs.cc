@@ -1,0 +1,355 @@
+// Jobs and buckets come and go.
+#include <algorithm>
+#include <cstring>
+
+#include "client/include/gradwire/gradwire.h"
+#include "daemon/engine/core.h"
+
+namespace gradwire::engine {
+
+namespace {
+
+uint64_t key_hash(const EpochKey& key) {
+  uint64_t word;
+  std::memcpy(&word, key.data(), sizeof(word));
+  return word;
+}
+
+uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0xff51afd7ed558ccdu;
+  return hash ^ (hash >> 32);
+}
+
+// Equal on two nodes if they cut and code the bucket alike.
+uint64_t layout_hash(const compress::BucketReducer& reducer, uint32_t broadcast_bytes) {
+  const compress::Geometry& geometry = reducer.geometry();
+  uint64_t hash = mix(geometry.chunks(), broadcast_bytes);
+  hash = mix(hash, static_cast<uint64_t>(reducer.dtype()));
+  for (const char letter : reducer.codec_name()) {
+    hash = mix(hash, static_cast<unsigned char>(letter));
+  }
+  for (uint32_t chunk = 0; chunk < geometry.chunks(); ++chunk) {
+    hash = mix(hash, geometry.segments(chunk).size());
+    for (const compress::Segment& segment : geometry.segments(chunk)) {
+      hash = mix(mix(mix(hash, segment.first_element), segment.elements), segment.max_bytes);
+    }
+  }
+  return hash;
+}
+
+bool is_small(const compress::Geometry& geometry) {
+  for (uint32_t chunk = 0; chunk < geometry.chunks(); ++chunk) {
+    const auto segments = geometry.segments(chunk);
+    if (segments.size() != 1 || segments[0].max_bytes > kSmallMessageBytes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void write_abort(layout::SessionHeader& session, const std::string& cause) {
+  size_t length = std::min<size_t>(cause.size(), layout::kCauseBytes - 1);
+  while (length > 0 && length < cause.size() && (static_cast<unsigned char>(cause[length]) & 0xc0) == 0x80) {
+    --length;  // not in the middle of a character
+  }
+  std::memcpy(session.abort_cause, cause.data(), length);
+  session.abort_cause[length] = '\0';
+  // Pairs with the client's acquire load: who sees the status sees the cause.
+  session.abort_status.store(GW_ERR_ABORTED, std::memory_order_release);
+}
+
+}  // namespace
+
+FramePool& frame_pool(Core& core) {
+  return core.frames();
+}
+
+std::string node_label(const Job& job, uint32_t node) {
+  std::string label = "node " + std::to_string(node);
+  if (node < job.spec.node_names.size() && !job.spec.node_names[node].empty()) {
+    label += " (" + job.spec.node_names[node] + ")";
+  }
+  return label;
+}
+
+std::string operation_label(const Bucket& bucket, uint64_t sequence) {
+  const std::string name = bucket.spec.name.empty() ? "" : " \"" + bucket.spec.name + "\"";
+  return "bucket" + name + " (" + std::to_string(bucket.id) + "), operation " + std::to_string(sequence);
+}
+
+Core::Core(Clock& clock, transport::Transport& transport, Listener& listener, const EngineOptions& options)
+    : clock_(clock),
+      transport_(transport),
+      listener_(listener),
+      options_(options),
+      window_(std::max(transport.send_window(), 1u)),
+      broadcast_bytes_(static_cast<uint32_t>(
+          std::max<size_t>(std::min<size_t>(transport.max_payload(), 1u << 30) & ~size_t{63}, 1))),
+      pool_(*this, transport.max_payload()) {
+  transport_.set_receiver(this);
+}
+
+Core::~Core() {
+  while (!jobs_.empty()) {
+    remove_job(jobs_.back()->spec.id);
+  }
+}
+
+Job* Core::find(JobId id) const {
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    if (job->spec.id == id) {
+      return job.get();
+    }
+  }
+  return nullptr;
+}
+
+Job* Core::find_key(const EpochKey& key) const {
+  Job* const job = by_key_.find(key_hash(key));
+  return job != nullptr && job->spec.key == key ? job : nullptr;
+}
+
+Bucket* Core::make_bucket(Job& job, uint32_t id) {
+  job.storage.push_back(std::make_unique<Bucket>(*this, &job, id));
+  Bucket* const bucket = job.storage.back().get();
+  job.buckets.insert(id, bucket);
+  if (job.any_left) {
+    bucket->last_allowed = 0;
+    bucket->left_rank = job.left_rank;
+  }
+  return bucket;
+}
+
+void Core::free_bucket(Bucket& bucket) {
+  Job& job = *bucket.job;
+  drop_early(bucket);
+  job.buckets.erase(bucket.id);
+  std::erase_if(job.storage,
+                [&bucket](const std::unique_ptr<Bucket>& held) { return held.get() == &bucket; });
+}
+
+Status Core::connect(Job& job) {
+  Result<transport::PeerId> right = transport_.connect(job.spec.right_address);
+  if (!right.ok()) {
+    return right.status().with_context("connecting to " + node_label(job, job.right_node));
+  }
+  job.right.peer = *right;
+  job.right.connected = true;
+  if (job.right_node == job.left_node) {
+    job.left_peer = job.right.peer;
+    return ok_status();
+  }
+  Result<transport::PeerId> left = transport_.connect(job.spec.left_address);
+  if (!left.ok()) {
+    disconnect(job);
+    return left.status().with_context("connecting to " + node_label(job, job.left_node));
+  }
+  job.left_peer = *left;
+  job.left_connected = true;
+  return ok_status();
+}
+
+void Core::disconnect(Job& job) {
+  if (std::exchange(job.right.connected, false)) {
+    transport_.disconnect(job.right.peer);
+  }
+  if (std::exchange(job.left_connected, false)) {
+    transport_.disconnect(job.left_peer);
+  }
+}
+
+Status Core::add_job(JobSpec spec) {
+  const uint32_t nodes = spec.nodes;
+  if (spec.id == 0 || nodes == 0 || spec.node_index >= nodes || spec.local_ranks.empty() ||
+      spec.rank_node.size() < nodes) {
+    return Status(Code::kInvalidArgument,
+                  "job \"" + spec.name + "\": node " + std::to_string(spec.node_index) + " of " +
+                      std::to_string(nodes) + " with " + std::to_string(spec.local_ranks.size()) +
+                      " local ranks is not a ring");
+  }
+  for (const uint32_t node : spec.rank_node) {
+    if (node >= nodes) {
+      return Status(Code::kInvalidArgument, "job \"" + spec.name + "\": a rank is on node " +
+                                                std::to_string(node) + " of " + std::to_string(nodes));
+    }
+  }
+  for (const LocalRank& rank : spec.local_ranks) {
+    if (rank.rank >= spec.rank_node.size() || spec.rank_node[rank.rank] != spec.node_index ||
+        rank.session == nullptr) {
+      return Status(Code::kInvalidArgument, "job \"" + spec.name + "\": rank " + std::to_string(rank.rank) +
+                                                " is not one of this node's or has no session");
+    }
+  }
+  if (find(spec.id) != nullptr || by_key_.find(key_hash(spec.key)) != nullptr) {
+    return Status(Code::kAlreadyExists, "job \"" + spec.name + "\": its id or its key is in use");
+  }
+  compress::BucketShape shape;
+  shape.nodes = nodes;
+  shape.max_message_bytes = static_cast<uint32_t>(transport_.max_payload());
+  Result<std::unique_ptr<compress::BucketReducer>> barrier =
+      compress::make_exact_reducer(shape, compress::Dtype::kFloat32);
+  if (!barrier.ok()) {
+    return barrier.status().with_context("the barrier of job \"" + spec.name + "\"");
+  }
+
+  auto job = std::make_unique<Job>(std::move(spec));
+  job->left_node = (job->spec.node_index + nodes - 1) % nodes;
+  job->right_node = (job->spec.node_index + 1) % nodes;
+  for (const LocalRank& rank : job->spec.local_ranks) {
+    auto* const base = reinterpret_cast<std::byte*>(rank.session);
+    RankState state;
+    state.spec = rank;
+    // Offsets and capacity are the layout's constants: what the client may have written is not asked.
+    state.submissions = layout::RingConsumer<layout::Submission>(
+        &rank.session->submissions, reinterpret_cast<layout::Submission*>(base + layout::kSubmissionOffset),
+        layout::kRingCapacity);
+    state.completions = layout::RingProducer<layout::Completion>(
+        &rank.session->completions, reinterpret_cast<layout::Completion*>(base + layout::kCompletionOffset),
+        layout::kRingCapacity);
+    job->ranks.push_back(std::move(state));
+  }
+  if (nodes > 1) {
+    GRADWIRE_RETURN_IF_ERROR(connect(*job));
+  }
+  const JobId id = job->spec.id;
+  const size_t locals = job->ranks.size();
+  by_key_.insert(key_hash(job->spec.key), job.get());
+  jobs_.push_back(std::move(job));
+  ++jobs_version_;
+
+  BucketSpec bucket;
+  bucket.job = id;
+  bucket.bucket = layout::kBarrierBucket;
+  bucket.name = "barrier";
+  bucket.reducer = std::move(barrier).value();
+  bucket.gradients.resize(locals, nullptr);
+  const Status status = add_bucket(std::move(bucket));
+  if (!status.ok()) {
+    remove_job(id);
+  }
+  return status;
+}
+
+Status Core::check(const Job& job, const BucketSpec& spec) const {
+  const std::string label = "bucket \"" + spec.name + "\" (" + std::to_string(spec.bucket) + ")";
+  if (spec.reducer == nullptr || spec.reducer->geometry().chunks() != job.spec.nodes) {
+    return Status(Code::kInvalidArgument,
+                  label + ": it is not cut for the ring's " + std::to_string(job.spec.nodes) + " nodes");
+  }
+  uint64_t elements = 0;
+  for (uint32_t chunk = 0; chunk < job.spec.nodes; ++chunk) {
+    const auto segments = spec.reducer->geometry().segments(chunk);
+    for (const compress::Segment& segment : segments) {
+      elements += segment.elements;
+      if (segment.max_bytes > transport_.max_payload()) {
+        return Status(Code::kInvalidArgument, label + ": a segment of " + std::to_string(segment.max_bytes) +
+                                                  " bytes exceeds the transport's " +
+                                                  std::to_string(transport_.max_payload()));
+      }
+    }
+    if (segments.empty()) {
+      return Status(Code::kInvalidArgument, label + ": chunk " + std::to_string(chunk) + " has no segment");
+    }
+  }
+  const bool missing =
+      std::find(spec.gradients.begin(), spec.gradients.end(), nullptr) != spec.gradients.end();
+  if (elements != spec.elements || spec.gradients.size() != job.ranks.size() ||
+      (elements != 0 && (missing || spec.result == nullptr))) {
+    return Status(Code::kInvalidArgument, label + ": " + std::to_string(spec.elements) + " elements and " +
+                                              std::to_string(spec.gradients.size()) +
+                                              " gradient regions do not fit " + std::to_string(elements) +
+                                              " elements in segments and " +
+                                              std::to_string(job.ranks.size()) + " local ranks");
+  }
+  return ok_status();
+}
+
+Status Core::add_bucket(BucketSpec spec) {
+  Job* const job = find(spec.job);
+  if (job == nullptr) {
+    return Status(Code::kNotFound, "there is no job " + std::to_string(spec.job));
+  }
+  Bucket* bucket = job->buckets.find(spec.bucket);
+  if (bucket != nullptr && (bucket->spec.reducer != nullptr || bucket->removed)) {
+    return Status(Code::kAlreadyExists, "bucket " + std::to_string(spec.bucket) + " exists already");
+  }
+  GRADWIRE_RETURN_IF_ERROR(check(*job, spec));
+  if (bucket == nullptr) {
+    bucket = make_bucket(*job, spec.bucket);
+  } else {
+    --job->announced;
+  }
+  bucket->spec = std::move(spec);
+  const compress::BucketReducer& reducer = *bucket->spec.reducer;
+  bucket->dtype = static_cast<uint8_t>(reducer.dtype());
+  bucket->dtype_bytes = static_cast<uint32_t>(compress::dtype_size(reducer.dtype()));
+  bucket->layout = layout_hash(reducer, broadcast_bytes_);
+  bucket->small = is_small(reducer.geometry());
+  bucket->ranks.resize(job->ranks.size());
+  bucket->operation.next_segment.assign(std::max(1u, 2 * job->spec.nodes - 2), 0);
+  return ok_status();
+}
+
+Status Core::remove_bucket(JobId id, uint32_t number) {
+  Job* const job = find(id);
+  Bucket* const bucket = job == nullptr ? nullptr : job->buckets.find(number);
+  if (bucket == nullptr || bucket->removed || bucket->spec.reducer == nullptr ||
+      number == layout::kBarrierBucket) {
+    return Status(Code::kNotFound,
+                  "job " + std::to_string(id) + " has no bucket " + std::to_string(number) + " to remove");
+  }
+  if (!job->aborted && (bucket->operation.state == OperationState::kRunning || bucket->gather.count > 0)) {
+    return Status(Code::kUnavailable,
+                  operation_label(*bucket, bucket->operation.sequence) + " is in flight: wait for it first");
+  }
+  if (bucket->operation.state == OperationState::kDone || bucket->operation.pending_sends > 0) {
+    bucket->removed = true;  // retire() frees it
+  } else {
+    free_bucket(*bucket);
+  }
+  return ok_status();
+}
+
+void Core::abort_job(JobId id, const Status& cause) {
+  Job* const job = find(id);
+  if (job == nullptr || job->aborted) {
+    return;
+  }
+  job->failed = job->reported = job->aborted = true;
+  job->cause = cause;
+  for (RankState& rank : job->ranks) {
+    write_abort(*rank.spec.session, cause.message());
+  }
+  drop_sends(job->right.queue);
+  job->right.ready_hook.unlink();
+  for (const std::unique_ptr<Bucket>& bucket : job->storage) {
+    const uint64_t sequence = bucket->gather.count > 0 ? bucket->gather.sequence : bucket->operation.sequence;
+    cancel(*bucket);
+    complete_ranks(*bucket, sequence, GW_ERR_ABORTED, 0);
+    if (bucket->removed && bucket->operation.pending_sends == 0) {
+      retired_.push_back(bucket->operation.retire_hook);
+    }
+  }
+  // Also who has nothing in flight may be asleep.
+  for (RankState& rank : job->ranks) {
+    wake_rank(rank);
+  }
+}
+
+void Core::remove_job(JobId id) {
+  Job* const job = find(id);
+  if (job == nullptr) {
+    return;
+  }
+  abort_job(id, Status(Code::kAborted, "job \"" + job->spec.name + "\" has ended on " +
+                                           node_label(*job, job->spec.node_index)));
+  disconnect(*job);
+  for (const std::unique_ptr<Bucket>& bucket : job->storage) {
+    drop_early(*bucket);
+  }
+  by_key_.erase(key_hash(job->spec.key));
+  std::erase_if(jobs_, [job](const std::unique_ptr<Job>& held) { return held.get() == job; });
+  ++jobs_version_;
+}
+
+}  // namespace gradwire::engine

@@ -1,0 +1,257 @@
+// The life of an operation: start, the end of its coroutines, completion, retirement, cancellation.
+#include <algorithm>
+#include <bit>
+
+#include "client/include/gradwire/gradwire.h"
+#include "daemon/engine/collectives.h"
+#include "daemon/engine/core.h"
+
+namespace gradwire::engine {
+
+// All local ranks have submitted, and the bucket's previous operation is retired.
+void Core::start(Bucket& bucket) {
+  Job& job = *bucket.job;
+  Operation& operation = bucket.operation;
+  operation.sequence = bucket.gather.sequence;
+  operation.signature = bucket.gather.signature;
+  operation.first_ns = bucket.gather.first_ns;
+  operation.start_ns = clock_.now_ns();
+  operation.not_finite = operation.gathering = false;
+  operation.burst = 0;
+  bucket.gather.count = 0;
+  bucket.counters.gather_total_ns += operation.start_ns - operation.first_ns;
+  operation.state = OperationState::kRunning;
+  ++job.running;
+  ++running_;
+
+  if (!job.lost.ok() && job.spec.nodes > 1) {
+    fail(job, job.lost);
+    return;
+  }
+  if (operation.signature.operation != layout::kOpBroadcast) {
+    compress::OperationSettings settings;
+    settings.scale = std::bit_cast<double>(operation.signature.scale_bits);
+    settings.op = static_cast<compress::ReduceOp>(operation.signature.reduce_op);
+    settings.ranks = static_cast<uint32_t>(job.spec.rank_node.size());
+    const Status status = bucket.spec.reducer->begin(settings);
+    if (!status.ok()) {
+      fail_operation(bucket, status);
+      return;
+    }
+    operation.begun = true;
+  }
+  expect_arrivals(bucket);
+  if (!take_stored_grant(bucket)) {
+    return;
+  }
+  launch(bucket);
+  while (!job.failed) {
+    EarlyMessage* const early = bucket.early.pop_front();
+    if (early == nullptr) {
+      break;
+    }
+    --bucket.early_count;
+    on_data(bucket, early->header, {early->payload, early->header.payload_bytes});
+    early_free_.push_back(early->hook);
+  }
+}
+
+// What the operation sends and receives on this node.
+void Core::expect_arrivals(Bucket& bucket) {
+  const Job& job = *bucket.job;
+  Operation& operation = bucket.operation;
+  const uint32_t nodes = job.spec.nodes;
+  const uint32_t self = job.spec.node_index;
+  bool sends = nodes > 1;
+  operation.receives = nodes > 1;
+  operation.arrivals_left = 0;
+  std::fill(operation.next_segment.begin(), operation.next_segment.end(), 0);
+  if (operation.signature.operation == layout::kOpBroadcast) {
+    const uint32_t root_node = job.spec.rank_node[operation.signature.root];
+    sends = sends && job.right_node != root_node;
+    operation.receives = operation.receives && self != root_node;
+    if (operation.receives) {
+      operation.arrivals_left =
+          broadcast_segments(bucket.spec.elements * bucket.dtype_bytes, broadcast_bytes_);
+    }
+  } else if (nodes > 1) {
+    for (uint32_t hop = 0; hop < 2 * nodes - 2; ++hop) {
+      operation.arrivals_left +=
+          bucket.spec.reducer->geometry().segments(arriving_chunk(nodes, self, hop)).size();
+    }
+  }
+  // A broadcast's root depends on nobody, so that nothing but grants would bound it.
+  const bool exempt = bucket.small && operation.signature.operation != layout::kOpBroadcast;
+  operation.needs_grant = sends && !exempt;
+  operation.granted = !operation.needs_grant;
+
+  MessageHeader& header = operation.header;
+  header = MessageHeader{};
+  header.key = job.spec.key;
+  header.magic = kMessageMagic;
+  header.operation = operation.signature.operation;
+  header.reduce_op = operation.signature.reduce_op;
+  header.dtype = operation.signature.dtype;
+  header.sequence = operation.sequence;
+  header.scale_bits = operation.signature.scale_bits;
+  header.elements = operation.signature.elements;
+  header.layout = operation.signature.layout;
+  header.bucket = bucket.id;
+  header.root = operation.signature.root;
+  header.from_node = self;
+}
+
+// The right neighbour may have started before this node. False: it has started something else.
+bool Core::take_stored_grant(Bucket& bucket) {
+  Operation& operation = bucket.operation;
+  StoredGrant& grant = bucket.grant;
+  if (grant.sequence == 0 || (grant.sequence > operation.sequence && !operation.needs_grant)) {
+    return true;  // ahead: it was a broadcast's root in between
+  }
+  if (grant.sequence != operation.sequence || !operation.needs_grant ||
+      grant.signature != operation.signature) {
+    fail(*bucket.job, Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
+                                                  node_label(*bucket.job, bucket.job->spec.node_index) +
+                                                  " expects " + describe(operation.signature) + ", but " +
+                                                  node_label(*bucket.job, bucket.job->right_node) +
+                                                  " has started operation " + std::to_string(grant.sequence) +
+                                                  ", " + describe(grant.signature)));
+    return false;
+  }
+  grant.sequence = 0;
+  operation.granted = true;
+  return true;
+}
+
+void Core::launch(Bucket& bucket) {
+  Operation& operation = bucket.operation;
+  const bool alone = bucket.job->spec.nodes == 1;
+  const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
+  if (alone) {
+    operation.parts = 1;
+    operation.inject = broadcast ? broadcast_alone(*this, bucket) : reduce_alone(*this, bucket);
+    return;
+  }
+  if (operation.receives && (broadcast || !bucket.small)) {
+    send_grant(bucket);
+  }
+  if (broadcast) {
+    operation.parts = 1;
+    (operation.receives ? operation.relay : operation.inject) =
+        operation.receives ? broadcast_relay(*this, bucket) : broadcast_root(*this, bucket);
+    return;
+  }
+  operation.parts = 2;
+  operation.relay = ring_relay(*this, bucket);
+  operation.inject = ring_inject(*this, bucket);
+}
+
+void Core::end_part(Bucket& bucket) {
+  if (--bucket.operation.parts == 0 && !bucket.job->failed) {
+    complete(bucket);
+  }
+}
+
+// Everything has arrived and is decoded: the verdict, then the ranks. Runs inside the last coroutine, which
+// therefore lives until retire().
+void Core::complete(Bucket& bucket) {
+  Job& job = *bucket.job;
+  Operation& operation = bucket.operation;
+  uint32_t flags = 0;
+  if (operation.begun) {
+    if (operation.not_finite) {
+      bucket.spec.reducer->poison(bucket.spec.result);
+      bucket.spec.reducer->abandon();
+      flags = layout::kCompletionNotFinite;
+      ++bucket.counters.not_finite;
+    } else {
+      bucket.spec.reducer->commit();
+    }
+    operation.begun = false;
+  }
+  operation.state = OperationState::kDone;
+  --job.running;
+  --running_;
+  const uint64_t now = clock_.now_ns();
+  ++bucket.counters.operations;
+  bucket.counters.last_ns = now - operation.start_ns;
+  bucket.counters.total_ns += bucket.counters.last_ns;
+  if (operation.signature.operation == layout::kOpAllreduce) {
+    ++job.operations;
+  }
+  stop_clocks(bucket);
+  complete_ranks(bucket, operation.sequence, GW_OK, flags);
+  if (bucket.warned) {
+    bucket.warned = false;
+    listener_.on_progress_after_stall(job.spec.id, bucket.id, operation.sequence);
+  }
+  if (operation.pending_sends == 0) {
+    retired_.push_back(operation.retire_hook);
+  }
+}
+
+void Core::complete_ranks(Bucket& bucket, uint64_t sequence, int32_t status, uint32_t flags) {
+  for (size_t i = 0; i < bucket.ranks.size(); ++i) {
+    RankSlot& slot = bucket.ranks[i];
+    if (!slot.pending) {
+      continue;
+    }
+    slot.pending = false;
+    layout::Completion completion{};
+    completion.user_data = slot.user_data;
+    completion.sequence = sequence;
+    completion.bucket = bucket.id;
+    completion.status = status;
+    completion.flags = flags;
+    push_completion(bucket.job->ranks[i], completion);
+  }
+}
+
+// From poll() only: the operation and its sends are over.
+void Core::retire(Bucket& bucket) {
+  Operation& operation = bucket.operation;
+  operation.inject.destroy();
+  operation.relay.destroy();
+  operation.state = OperationState::kIdle;
+  if (bucket.removed) {
+    free_bucket(bucket);
+  } else if (!bucket.job->failed && bucket.gather.count == bucket.job->ranks.size()) {
+    start(bucket);
+  }
+}
+
+// The epoch has ended: whatever the operation does stops here. Sends that the transport holds go on.
+void Core::cancel(Bucket& bucket) {
+  Operation& operation = bucket.operation;
+  operation.room_hook.unlink();
+  operation.retire_hook.unlink();
+  operation.receiver = operation.injector = nullptr;
+  operation.inject.destroy();
+  operation.relay.destroy();
+  if (operation.begun) {
+    bucket.spec.reducer->abandon();
+    operation.begun = false;
+  }
+  if (operation.state == OperationState::kRunning) {
+    --bucket.job->running;
+    --running_;
+  }
+  operation.state = OperationState::kIdle;
+  drop_sends(operation.ungranted);
+  operation.ungranted_count = 0;
+  bucket.gather.count = 0;
+  bucket.grant.sequence = 0;
+  stop_clocks(bucket);
+  drop_early(bucket);
+}
+
+void Core::drop_early(Bucket& bucket) {
+  early_free_.append(bucket.early);
+  bucket.early_count = 0;
+}
+
+void Core::fail_operation(Bucket& bucket, const Status& cause) {
+  fail(*bucket.job, cause.with_context(operation_label(bucket, bucket.operation.sequence)));
+}
+
+}  // namespace gradwire::engine

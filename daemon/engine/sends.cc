@@ -1,0 +1,185 @@
+// What leaves this node: segment buffers to the right neighbour, grants to the left one.
+#include <algorithm>
+
+#include "daemon/engine/core.h"
+
+namespace gradwire::engine {
+
+namespace {
+
+// Segments that one operation encodes before the transport and the other operations get their turn.
+constexpr uint32_t kInjectBurst = 2;
+
+std::span<const std::byte> bytes_of(const MessageHeader& header) {
+  return std::as_bytes(std::span<const MessageHeader, 1>(&header, 1));
+}
+
+}  // namespace
+
+void SendBuffer::on_sent(const Status& status) {
+  core_.data_sent(*this, status);
+}
+
+void GrantSend::on_sent(const Status& status) {
+  core_.grant_sent(*bucket_, status);
+}
+
+SendBuffer* Core::acquire(Bucket& bucket) {
+  SendBuffer* const buffer = pool_.acquire();
+  if (buffer == nullptr) {
+    fail_operation(bucket,
+                   Status(Code::kResourceExhausted,
+                          "no memory for another segment buffer; " + std::to_string(pool_.size()) + " of " +
+                              std::to_string(transport_.max_payload()) + " bytes are in use"));
+  }
+  return buffer;
+}
+
+void Core::send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what) {
+  Operation& operation = bucket.operation;
+  Job& job = *bucket.job;
+  buffer->bucket = &bucket;
+  buffer->header = operation.header;
+  buffer->header.kind = static_cast<uint8_t>(what.kind);
+  buffer->header.hop = what.hop;
+  buffer->header.chunk = what.chunk;
+  buffer->header.segment = what.segment;
+  buffer->header.payload_bytes = what.bytes;
+  buffer->header.flags = what.not_finite ? kMessageNotFinite : 0;
+  buffer->header.checksum = message_checksum(buffer->header);
+
+  bucket.counters.raw_bytes += what.raw_bytes;
+  bucket.counters.payload_bytes += what.bytes;
+  bucket.counters.header_bytes += sizeof(MessageHeader);
+  job.raw_bytes += what.raw_bytes;
+  job.payload_bytes += what.bytes;
+  job.header_bytes += sizeof(MessageHeader);
+
+  ++operation.pending_sends;
+  if (operation.granted) {
+    post(job.right, buffer);
+  } else {
+    operation.ungranted.push_back(buffer->hook);
+    ++operation.ungranted_count;
+  }
+}
+
+void Core::post(Link& link, SendBuffer* buffer) {
+  if (link.queue.empty() && link.in_flight < window_) {
+    transmit(link, buffer);
+  } else {
+    link.queue.push_back(buffer->hook);
+  }
+}
+
+void Core::transmit(Link& link, SendBuffer* buffer) {
+  ++link.in_flight;
+  // May call on_sent before it returns: the buffer is not ours any more.
+  transport_.send(link.peer, bytes_of(buffer->header), {buffer->data, buffer->header.payload_bytes}, buffer);
+}
+
+void Core::send_grant(Bucket& bucket) {
+  Job& job = *bucket.job;
+  MessageHeader header = bucket.operation.header;
+  header.kind = static_cast<uint8_t>(MessageKind::kGrant);
+  header.checksum = message_checksum(header);
+  bucket.counters.header_bytes += sizeof(header);
+  job.header_bytes += sizeof(header);
+  ++bucket.operation.pending_sends;
+  transport_.send(job.left_peer, bytes_of(header), {}, &bucket.grant_send);
+}
+
+// The right neighbour has granted the operation: what waited may go.
+void Core::open_for_sending(Bucket& bucket) {
+  Operation& operation = bucket.operation;
+  Link& link = bucket.job->right;
+  operation.granted = true;
+  operation.ungranted_count = 0;
+  while (SendBuffer* const buffer = operation.ungranted.pop_front()) {
+    post(link, buffer);
+  }
+  if (operation.injector) {
+    link.waiters.push_back(operation.room_hook);
+    ready_links_.push_back(link.ready_hook);
+  }
+}
+
+bool Core::has_room(const Bucket& bucket) const {
+  const Operation& operation = bucket.operation;
+  const Link& link = bucket.job->right;
+  if (bucket.job->failed) {
+    return false;
+  }
+  if (!operation.granted) {
+    return operation.ungranted_count < window_;
+  }
+  return operation.burst < kInjectBurst && link.queue.empty() && link.in_flight < window_;
+}
+
+void Core::wait_for_room(Bucket& bucket, std::coroutine_handle<> waiter) {
+  Operation& operation = bucket.operation;
+  operation.injector = waiter;
+  operation.burst = 0;
+  if (operation.granted) {
+    Link& link = bucket.job->right;
+    link.waiters.push_back(operation.room_hook);
+    ready_links_.push_back(link.ready_hook);
+  }
+}
+
+void Core::yield(Bucket& bucket, std::coroutine_handle<> waiter) {
+  bucket.operation.injector = waiter;
+  yielded_.push_back(bucket.operation.room_hook);
+}
+
+// Fills the link: what is queued first, then operations that wait to encode, each at most once.
+size_t Core::pump(Link& link) {
+  size_t work = 0;
+  while (link.in_flight < window_ && !link.queue.empty()) {
+    transmit(link, link.queue.pop_front());
+    ++work;
+  }
+  List<Bucket> turn;
+  turn.append(link.waiters);
+  while (link.queue.empty() && link.in_flight < window_ && !turn.empty()) {
+    Operation& operation = turn.pop_front()->operation;
+    std::exchange(operation.injector, nullptr).resume();
+    ++work;
+  }
+  turn.append(link.waiters);  // those without a turn stay in front
+  link.waiters.append(turn);
+  return work;
+}
+
+void Core::data_sent(SendBuffer& buffer, const Status& status) {
+  Bucket& bucket = *buffer.bucket;
+  Link& link = bucket.job->right;
+  pool_.release(&buffer);
+  --link.in_flight;
+  if (!link.queue.empty() || !link.waiters.empty()) {
+    ready_links_.push_back(link.ready_hook);
+  }
+  sent_one(bucket, status);
+}
+
+void Core::sent_one(Bucket& bucket, const Status& status) {
+  Operation& operation = bucket.operation;
+  --operation.pending_sends;
+  if (operation.pending_sends == 0 && (operation.state == OperationState::kDone || bucket.removed)) {
+    retired_.push_back(operation.retire_hook);
+  }
+  if (!status.ok()) {
+    lose(*bucket.job, status.with_context("sending to a neighbour"));
+  }
+}
+
+// Messages that the transport has not got.
+void Core::drop_sends(List<SendBuffer>& list) {
+  while (SendBuffer* const buffer = list.pop_front()) {
+    Bucket& bucket = *buffer->bucket;
+    pool_.release(buffer);
+    sent_one(bucket, ok_status());
+  }
+}
+
+}  // namespace gradwire::engine

@@ -1,0 +1,62 @@
+// What the engine knows of a job, as plain values: the source of the counters page. Fields mean what the
+// records of the same name in client/layout/counters_layout.h say.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/layout/counters_layout.h"
+#include "config/base/result.h"
+
+namespace gradwire::engine {
+
+struct RankSnapshot {
+  uint32_t rank = 0;
+  bool left = false;
+  uint64_t submissions = 0;
+  uint64_t late_total_ns = 0;
+  uint64_t late_max_ns = 0;
+};
+
+struct BucketSnapshot {
+  uint32_t bucket = 0;
+  uint32_t dtype = 0;
+  std::string name;
+  std::string codec;
+  layout::BucketPhase phase = layout::BucketPhase::kIdle;
+  uint64_t elements = 0;
+  uint64_t sequence = 0;
+  uint64_t operations = 0, not_finite = 0;
+  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0;
+  uint64_t received_bytes = 0;
+  uint64_t residual_bytes = 0;
+  double density = 1.0;
+  double residual_norm = 0.0;
+  uint32_t warm_stage = 0;
+  uint32_t missing_ranks = 0;
+  uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
+};
+
+struct JobSnapshot {
+  uint64_t id = 0;  // 0: no such job
+  std::string name;
+  uint32_t world = 0, nodes = 0, node_index = 0;
+  bool failed = false;                                          // on_job_failed was or is about to be called
+  bool aborted = false;                                         // abort_job was called
+  Status cause;                                                 // of either
+  uint64_t operations = 0;                                      // completed allreduces
+  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0;  // removed buckets included
+  std::vector<RankSnapshot> ranks;                              // local ones
+  std::vector<BucketSnapshot> buckets;                          // by id; the barrier's bucket 0 included
+};
+
+// What does not belong to a job.
+struct EngineCounters {
+  uint64_t unknown_key = 0;  // messages dropped: no job here has their key
+  uint64_t malformed = 0;    // messages dropped: too short to carry a key
+  uint64_t after_end = 0;    // messages dropped: their job has failed or was aborted
+  uint64_t polls = 0;
+};
+
+}  // namespace gradwire::engine

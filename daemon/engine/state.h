@@ -1,0 +1,192 @@
+// The state of the engine's objects: operations, buckets, ranks, links, jobs. Plain members; the rules are in
+// core.h and the files that implement it.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/layout/ring.h"
+#include "daemon/engine/engine.h"
+#include "daemon/engine/flat_map.h"
+#include "daemon/engine/intrusive_list.h"
+#include "daemon/engine/message.h"
+#include "daemon/engine/send_buffer.h"
+#include "daemon/engine/task.h"
+
+namespace gradwire::engine {
+
+// An operation whose chunks all travel as single messages up to this size needs no grant.
+inline constexpr uint32_t kSmallMessageBytes = 8192;
+// Buckets that other nodes already use and this one does not know yet, per job.
+inline constexpr uint32_t kMaxAnnouncedBuckets = 1024;
+
+struct Job;
+
+// A data message that has arrived; valid while the coroutine that takes it runs.
+struct Arrival {
+  const MessageHeader* header = nullptr;
+  std::span<const std::byte> payload;
+};
+
+enum class OperationState : uint8_t {
+  kIdle,
+  kRunning,
+  kDone  // completed for the ranks; its last sends are still under way
+};
+
+struct Operation {
+  explicit Operation(Bucket* bucket) : room_hook(bucket), retire_hook(bucket) {}
+
+  OperationState state = OperationState::kIdle;
+  uint64_t sequence = 0;  // of the operation in flight or the last one
+  Signature signature;
+  MessageHeader header{};    // what all its messages have in common
+  bool begun = false;        // reducer: begin() without commit() or abandon()
+  bool receives = false;     // expects messages from the left neighbour
+  bool needs_grant = false;  // sends, and may not before the right neighbour says so
+  bool granted = false;      // it has said so, or need not
+  bool not_finite = false;
+  bool gathering = false;      // a finished sum has arrived: for status
+  uint64_t first_ns = 0;       // first local submit
+  uint64_t start_ns = 0;       // all local ranks submitted
+  uint64_t arrivals_left = 0;  // messages that the relay still waits for
+  uint32_t pending_sends = 0;  // queued, waiting for the grant, or with the transport; grants included
+  uint32_t parts = 0;          // coroutines that have not finished
+  uint32_t burst = 0;          // segments injected since the injecting coroutine last waited
+  std::vector<uint32_t> next_segment;  // per hop: the one that must come next
+  List<SendBuffer> ungranted;
+  uint32_t ungranted_count = 0;
+  std::coroutine_handle<> receiver;  // waits for an arrival
+  std::coroutine_handle<> injector;  // waits for room on the link
+  Arrival arrival;
+  Hook<Bucket> room_hook;    // in Link::waiters or Core's yielded operations, if the injector waits
+  Hook<Bucket> retire_hook;  // done, and its sends too
+  Task inject, relay;
+};
+
+// Local submissions for the next operation.
+struct Gather {
+  uint64_t sequence = 0;
+  uint32_t count = 0;  // ranks that have submitted; 0: none
+  uint64_t first_ns = 0;
+  uint32_t first_rank = 0;  // whose signature it is
+  Signature signature;
+};
+
+struct RankSlot {
+  uint64_t last = 0;  // sequence number of the rank's last submission
+  uint64_t user_data = 0;
+  bool pending = false;  // submitted, not completed
+};
+
+// A message of a small operation that this node has not started.
+struct EarlyMessage {
+  explicit EarlyMessage() : hook(this) {}
+  MessageHeader header{};
+  Hook<EarlyMessage> hook;
+  std::byte payload[kSmallMessageBytes];
+};
+
+// "I have started (bucket, sequence)" from the right neighbour, until this node starts it too.
+struct StoredGrant {
+  uint64_t sequence = 0;  // 0: none
+  Signature signature;
+};
+
+class GrantSend final : public transport::SendCompletion {
+ public:
+  explicit GrantSend(Core& core, Bucket* bucket) : core_(core), bucket_(bucket) {}
+  void on_sent(const Status& status) override;
+
+ private:
+  Core& core_;
+  Bucket* bucket_;
+};
+
+struct BucketCounters {
+  uint64_t operations = 0, not_finite = 0;
+  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0, received_bytes = 0;
+  uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
+};
+
+// Before add_bucket it may exist as an announcement only: other nodes are ahead (spec.reducer is null).
+struct Bucket {
+  Bucket(Core& core, Job* owner, uint32_t number)
+      : job(owner),
+        id(number),
+        operation(this),
+        grant_send(core, this),
+        warning_hook(this),
+        deadline_hook(this) {}
+
+  Job* const job;
+  const uint32_t id;
+  BucketSpec spec;
+  uint8_t dtype = 0;
+  uint32_t dtype_bytes = 1;
+  uint64_t layout = 0;
+  bool small = false;
+  bool removed = false;  // freed when its last send is out
+  std::vector<RankSlot> ranks;
+  Gather gather;
+  Operation operation;
+  StoredGrant grant;
+  GrantSend grant_send;
+  List<EarlyMessage> early;
+  uint32_t early_count = 0;
+  uint64_t last_allowed = UINT64_MAX;  // sequence number after which a rank that left will be missing
+  uint32_t left_rank = 0;              // that rank
+  BucketCounters counters;
+  uint64_t clock_ns = 0;                     // first submit of the operation that the clocks run for
+  bool warned = false;                       // on_stall was called for it
+  Hook<Bucket> warning_hook, deadline_hook;  // in Core's lists while the clocks run
+};
+
+struct RankState {
+  LocalRank spec;
+  layout::RingConsumer<layout::Submission> submissions;
+  layout::RingProducer<layout::Completion> completions;
+  bool left = false;
+  bool broken = false;  // its rings made no sense: never touched again
+  uint64_t submitted = 0, late_total_ns = 0, late_max_ns = 0;
+};
+
+// The way to the right neighbour.
+struct Link {
+  explicit Link(Job* job) : ready_hook(job) {}
+  transport::PeerId peer = 0;
+  bool connected = false;
+  uint32_t in_flight = 0;
+  List<SendBuffer> queue;
+  List<Bucket> waiters;  // operations whose injector waits for room
+  Hook<Job> ready_hook;  // in Core's list of links that have something to do
+};
+
+struct Job {
+  explicit Job(JobSpec s) : spec(std::move(s)), right(this) {}
+
+  JobSpec spec;
+  uint32_t left_node = 0, right_node = 0;
+  std::vector<RankState> ranks;
+  Link right;
+  transport::PeerId left_peer = 0;  // the same as right.peer where the ring has two nodes
+  bool left_connected = false;
+  bool failed = false;    // operations are frozen
+  bool reported = false;  // on_job_failed was called
+  bool aborted = false;
+  Status cause;
+  Status lost;  // a neighbour went away while nothing was in flight
+  uint32_t running = 0;
+  uint32_t announced = 0;
+  bool any_left = false;
+  uint32_t left_rank = 0;
+  uint64_t operations = 0, raw_bytes = 0, payload_bytes = 0, header_bytes = 0;
+  FlatMap<Bucket> buckets;
+  std::vector<std::unique_ptr<Bucket>> storage;
+};
+
+}  // namespace gradwire::engine

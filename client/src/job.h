@@ -144,7 +144,7 @@ struct gw_job {
 namespace gradwire::client {
 
 // Requests that wait for other ranks get the daemon's clock and this much, so that its sentence comes first.
-inline constexpr int64_t kMarginMs = 5000;
+inline constexpr int64_t kMarginMs = 1000;
 
 inline Deadline daemon_deadline(const gw_job& job) {
   return Deadline::after_ms(job.operation_timeout_ms + job.peer_timeout_ms + kMarginMs);

@@ -1,0 +1,432 @@
+#include "tests/client/fake_daemon.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace gradwire::client {
+
+using layout::Completion;
+using layout::SessionHeader;
+using layout::Submission;
+using nlohmann::json;
+
+FakeDaemon::Memory::~Memory() {
+  if (address != nullptr) {
+    ::munmap(address, mapped);
+  }
+}
+
+FakeDaemon::FakeDaemon(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
+  const char* base = std::getenv("TMPDIR");
+  directory_ = std::string(base != nullptr ? base : "/tmp") + "/gradwire-test-XXXXXX";
+  if (::mkdtemp(directory_.data()) == nullptr) {
+    ADD_FAILURE() << "mkdtemp failed";
+  }
+  path_ = directory_ + "/gradwired.sock";
+  listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::listen(listener_.get(), 64) != 0) {
+    ADD_FAILURE() << "cannot listen at " << path_;
+  }
+  kick_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  thread_ = std::thread([this] { run(); });
+}
+
+FakeDaemon::~FakeDaemon() {
+  stop_ = true;
+  kick();
+  thread_.join();
+  ::unlink(path_.c_str());
+  ::rmdir(directory_.c_str());
+}
+
+void FakeDaemon::kick() const {
+  const uint64_t one = 1;
+  (void)!::write(kick_.get(), &one, sizeof(one));
+}
+
+void FakeDaemon::end_epoch(const std::string& cause, bool in_memory, bool on_socket) {
+  const std::lock_guard lock(mutex_);
+  for (Rank* rank : joined()) {
+    if (in_memory) {
+      std::strncpy(rank->header->abort_cause, cause.c_str(), layout::kCauseBytes - 1);
+      rank->header->abort_status.store(7, std::memory_order_release);  // pairs with the client's load
+    }
+    if (on_socket) {
+      send_json(rank, {{"type", "aborted"}, {"code", "aborted"}, {"message", cause}});
+    }
+  }
+}
+
+void FakeDaemon::die() {
+  const std::lock_guard lock(mutex_);
+  ranks_.clear();
+  listener_.reset();
+}
+
+void FakeDaemon::complete_from_now() {
+  const std::lock_guard lock(mutex_);
+  behaviour_.complete = true;
+  for (auto& [id, bucket] : buckets_) {
+    try_complete(id);
+  }
+  try_complete(0);
+}
+
+json FakeDaemon::last_join() const {
+  const std::lock_guard lock(mutex_);
+  return last_join_;
+}
+
+std::vector<FakeDaemon::Rank*> FakeDaemon::joined() {
+  std::vector<Rank*> found;
+  for (auto& rank : ranks_) {
+    if (rank->joined) {
+      found.push_back(rank.get());
+    }
+  }
+  return found;
+}
+
+void FakeDaemon::run() {
+  while (!stop_) {
+    std::vector<pollfd> entries;
+    {
+      const std::lock_guard lock(mutex_);
+      accept_trainers();
+      for (size_t i = 0; i < ranks_.size();) {
+        read_socket(ranks_[i].get());
+        ranks_[i]->socket.valid() ? ++i : (ranks_.erase(ranks_.begin() + static_cast<std::ptrdiff_t>(i)), i);
+      }
+      if (serve_rings() || !prepare_sleep()) {
+        continue;
+      }
+      entries.push_back({kick_.get(), POLLIN, 0});
+      entries.push_back({listener_.get(), POLLIN, 0});
+      for (auto& rank : ranks_) {
+        entries.push_back({rank->socket.get(), POLLIN, 0});
+        entries.push_back({rank->submitted.get(), POLLIN, 0});
+      }
+    }
+    ::poll(entries.data(), entries.size(), 1000);
+    uint64_t count = 0;
+    (void)!::read(kick_.get(), &count, sizeof(count));
+    const std::lock_guard lock(mutex_);
+    for (auto& rank : ranks_) {
+      if (rank->joined && ::read(rank->submitted.get(), &count, sizeof(count)) > 0) {
+        ++wakeups_;
+      }
+    }
+  }
+}
+
+void FakeDaemon::accept_trainers() {
+  for (;;) {
+    const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      return;
+    }
+    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.back()->socket.reset(fd);
+  }
+}
+
+void FakeDaemon::read_socket(Rank* rank) {
+  for (;;) {
+    char buffer[4096];
+    std::vector<wire::UniqueFd> none;
+    const auto received = wire::receive_some(rank->socket.get(), buffer, &none);
+    if (!received.ok() || received.value().end_of_file ||
+        !rank->reader.feed(buffer, received.value().bytes).ok()) {
+      rank->socket.reset();
+      return;
+    }
+    while (auto document = rank->reader.next()) {
+      handle(rank, json::parse(*document));
+      if (!rank->socket.valid()) {
+        return;
+      }
+    }
+    if (received.value().would_block) {
+      return;
+    }
+  }
+}
+
+void FakeDaemon::handle(Rank* rank, const json& document) {
+  const std::string type = document.at("type");
+  if (type == "join") {
+    last_join_ = document;
+    rank->rank = document.at("rank");
+    rank->world = document.at("world");
+    rank->join_id = document.at("id");
+    if (!behaviour_.join_answer.empty()) {
+      send(rank, behaviour_.join_answer);
+    } else if (!behaviour_.join_refusal.is_null()) {
+      json refusal = behaviour_.join_refusal;
+      refusal["id"] = rank->join_id;
+      send_json(rank, refusal);
+    } else if (behaviour_.answer_joins) {
+      try_join();
+    }
+    if (behaviour_.close_after_answer) {
+      rank->socket.reset();
+    }
+  } else if (type == "bucket_create") {
+    rank->creating[document.at("name")] = document;
+    try_create(document.at("name"));
+  } else if (type == "traffic") {
+    send_json(rank, {{"type", "traffic"},
+                     {"id", document.at("id")},
+                     {"operations", operations_},
+                     {"raw_bytes", 1000 * operations_},
+                     {"wire_bytes", 10 * operations_}});
+  } else {
+    send_json(rank, {{"type", "ok"}, {"id", document.at("id")}});
+  }
+}
+
+void FakeDaemon::try_join() {
+  if (ranks_.empty()) {
+    return;
+  }
+  for (auto& rank : ranks_) {
+    if (rank->join_id == 0 || ranks_.size() < rank->world) {
+      return;
+    }
+  }
+  for (auto& rank : ranks_) {
+    if (rank->joined) {
+      continue;
+    }
+    create_session(rank.get());
+    json local = json::array();
+    for (auto& other : ranks_) {
+      local.push_back(other->rank);
+    }
+    std::vector<int> fds{rank->session.fd.get(), rank->submitted.get(), rank->completed.get()};
+    fds.resize(behaviour_.descriptors);
+    send_json(rank.get(),
+              {{"type", "joined"},
+               {"id", rank->join_id},
+               {"layout", behaviour_.layout},
+               {"version", "9.9.9"},
+               {"session_bytes", layout::kSessionBytes},
+               {"local_ranks", local},
+               {"nodes", 1},
+               {"peer_timeout_ms", 200},
+               {"operation_timeout_ms", behaviour_.operation_timeout_ms}},
+              fds);
+  }
+}
+
+void FakeDaemon::make_memory(Memory* memory, uint64_t bytes, bool seal) {
+  memory->fd.reset(::memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(memory->fd.get(), static_cast<off_t>(bytes)), 0);
+  memory->mapped = bytes;
+  memory->address =
+      static_cast<char*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd.get(), 0));
+  EXPECT_NE(memory->address, MAP_FAILED);
+  if (seal) {
+    EXPECT_EQ(::fcntl(memory->fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  }
+}
+
+void FakeDaemon::create_session(Rank* rank) {
+  make_memory(
+      &rank->session,
+      static_cast<uint64_t>(static_cast<int64_t>(layout::kSessionBytes) + behaviour_.extra_session_bytes),
+      behaviour_.seal);
+  rank->submitted.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  rank->completed.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  rank->joined = true;
+  auto* header = new (rank->session.address) SessionHeader{};
+  header->magic = behaviour_.magic;
+  header->layout_version = behaviour_.memory_layout;
+  header->ring_capacity = layout::kRingCapacity;
+  header->total_bytes = layout::kSessionBytes;
+  header->generation = 1;
+  header->submission_offset = layout::kSubmissionOffset;
+  header->completion_offset = layout::kCompletionOffset;
+  header->rank = rank->rank;
+  header->world = rank->world;
+  rank->header = header;
+  if (behaviour_.extra_session_bytes < 0) {
+    return;  // too short for its rings: the client must refuse it
+  }
+  rank->submissions = {&header->submissions,
+                       reinterpret_cast<Submission*>(rank->session.address + layout::kSubmissionOffset),
+                       layout::kRingCapacity};
+  rank->completions = {&header->completions,
+                       reinterpret_cast<Completion*>(rank->session.address + layout::kCompletionOffset),
+                       layout::kRingCapacity};
+}
+
+void FakeDaemon::try_create(const std::string& name) {
+  for (Rank* rank : joined()) {
+    if (!rank->creating.contains(name)) {
+      return;
+    }
+  }
+  const json first = joined().front()->creating[name];
+  bool equal = true;
+  for (Rank* rank : joined()) {
+    equal = equal && rank->creating[name].at("layers") == first.at("layers") &&
+            rank->creating[name].at("dtype") == first.at("dtype");
+  }
+  static constexpr uint64_t kSizes[] = {4, 2, 2, 8, 4, 8, 1};
+  const uint32_t id = next_bucket_++;
+  uint64_t elements = 0;
+  for (const json& layer : first.at("layers")) {
+    elements += layer.at(1).get<uint64_t>();
+  }
+  const uint8_t dtype = first.at("dtype");
+  const uint64_t bytes = (elements * kSizes[dtype] / 4096 + 1) * 4096;
+  if (equal) {
+    Bucket& bucket = buckets_[id];
+    bucket.dtype = dtype;
+    bucket.elements = elements;
+    make_memory(&bucket.result, bytes, true);
+  }
+  for (Rank* rank : joined()) {
+    const json request = rank->creating[name];
+    rank->creating.erase(name);
+    if (!equal) {
+      send_json(rank, {{"type", "error"},
+                       {"id", request.at("id")},
+                       {"code", "mismatch"},
+                       {"message", "bucket " + name + " differs between rank 0 and rank 1"}});
+      continue;
+    }
+    auto& gradient = rank->gradients[id] = std::make_unique<Memory>();
+    make_memory(gradient.get(), bytes + static_cast<uint64_t>(behaviour_.extra_gradient_bytes),
+                behaviour_.seal);
+    if (!behaviour_.bucket_answer.empty()) {
+      send(rank, behaviour_.bucket_answer);
+    } else {
+      send_json(rank,
+                {{"type", "bucket_created"},
+                 {"id", request.at("id")},
+                 {"bucket", id},
+                 {"codec", behaviour_.codec},
+                 {"gradient_bytes", bytes},
+                 {"result_bytes", bytes}},
+                {gradient->fd.get(), buckets_[id].result.fd.get()});
+    }
+  }
+}
+
+bool FakeDaemon::serve_rings() {
+  bool any = false;
+  for (Rank* rank : joined()) {
+    if (behaviour_.extra_session_bytes < 0) {
+      continue;
+    }
+    Submission submission;
+    while (rank->submissions.pop(&submission) == layout::RingState::kOk) {
+      any = true;
+      rank->pending[submission.bucket] = submission;
+      if (behaviour_.complete) {
+        try_complete(submission.bucket);
+      }
+    }
+  }
+  return any;
+}
+
+bool FakeDaemon::prepare_sleep() {
+  for (Rank* rank : joined()) {
+    if (behaviour_.extra_session_bytes >= 0 && !rank->submissions.prepare_sleep()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void FakeDaemon::try_complete(uint32_t bucket) {
+  const auto ranks = joined();
+  for (Rank* rank : ranks) {
+    if (!rank->pending.contains(bucket)) {
+      return;
+    }
+  }
+  if (ranks.empty()) {
+    return;
+  }
+  if (bucket != 0) {
+    reduce(bucket);
+  }
+  for (Rank* rank : ranks) {
+    const Submission submission = rank->pending[bucket];
+    rank->pending.erase(bucket);
+    operations_ += submission.operation == layout::kOpAllreduce && rank == ranks.front() ? 1 : 0;
+    publish(rank, submission);
+  }
+}
+
+template <typename Element>
+void sum_or_average(const std::vector<const char*>& inputs, uint64_t elements, bool average, char* result) {
+  for (uint64_t i = 0; i < elements; ++i) {
+    Element sum = 0;
+    for (const char* input : inputs) {
+      sum += reinterpret_cast<const Element*>(input)[i];
+    }
+    reinterpret_cast<Element*>(result)[i] = average ? sum / static_cast<Element>(inputs.size()) : sum;
+  }
+}
+
+void FakeDaemon::reduce(uint32_t id) {
+  Bucket& bucket = buckets_[id];
+  const auto ranks = joined();
+  const Submission& submission = ranks.front()->pending[id];
+  std::vector<const char*> inputs;
+  for (Rank* rank : ranks) {
+    if (submission.operation != layout::kOpBroadcast || rank->rank == submission.root) {
+      inputs.push_back(rank->gradients[id]->address);
+    }
+  }
+  const bool average = submission.operation == layout::kOpAllreduce && submission.reduce_op == 1;
+  if (bucket.dtype == 4) {
+    sum_or_average<int32_t>(inputs, bucket.elements, average, bucket.result.address);
+  } else {
+    sum_or_average<float>(inputs, bucket.elements, average, bucket.result.address);
+  }
+}
+
+void FakeDaemon::publish(Rank* rank, const Submission& submission) {
+  Completion completion{};
+  completion.user_data = submission.user_data;
+  completion.sequence = submission.sequence;
+  completion.bucket = submission.bucket;
+  completion.status = behaviour_.completion_status;
+  if (behaviour_.edit_completion) {
+    behaviour_.edit_completion(&completion);
+  }
+  bool wake = false;
+  EXPECT_EQ(rank->completions.push(completion, &wake), layout::RingState::kOk);
+  if (wake) {
+    const uint64_t one = 1;
+    (void)!::write(rank->completed.get(), &one, sizeof(one));
+  }
+}
+
+void FakeDaemon::send(Rank* rank, const std::string& bytes, const std::vector<int>& descriptors) {
+  (void)!wire::send_some(rank->socket.get(), bytes, descriptors).ok();
+}
+
+void FakeDaemon::send_json(Rank* rank, const json& document, const std::vector<int>& descriptors) {
+  send(rank, wire::encode_frame(document.dump()), descriptors);
+}
+
+}  // namespace gradwire::client

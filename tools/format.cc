@@ -1,0 +1,152 @@
+#include "tools/format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "config/text.h"
+
+namespace gradwire::tools {
+namespace {
+
+std::string print(const char* format, double value, const char* unit) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return std::string(text) + unit;
+}
+
+// Columns that a text takes, where each character takes one.
+size_t width(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+std::string format_bytes(uint64_t bytes) {
+  if (bytes < 1024) {
+    return std::to_string(bytes) + " B";
+  }
+  static constexpr const char* kUnits[] = {" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1023.95 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  return print("%.1f", value, kUnits[unit]);
+}
+
+std::string format_duration_ns(double ns) {
+  if (!(ns > 0)) {
+    return "-";
+  }
+  if (ns < 999.5e3) {
+    return print(ns < 99.95e3 ? "%.1f" : "%.0f", ns / 1e3, " us");
+  }
+  if (ns < 999.5e6) {
+    return print(ns < 9.995e6 ? "%.2f" : "%.1f", ns / 1e6, " ms");
+  }
+  return print("%.2f", ns / 1e9, " s");
+}
+
+std::string format_age(uint64_t seconds) {
+  char text[64];
+  const unsigned long long s = seconds;
+  if (s < 60) {
+    std::snprintf(text, sizeof(text), "%llus", s);
+  } else if (s < 3600) {
+    std::snprintf(text, sizeof(text), "%llum %02llus", s / 60, s % 60);
+  } else if (s < 86400) {
+    std::snprintf(text, sizeof(text), "%lluh %02llum", s / 3600, s / 60 % 60);
+  } else {
+    std::snprintf(text, sizeof(text), "%llud %02lluh", s / 86400, s / 3600 % 24);
+  }
+  return text;
+}
+
+std::string format_ratio(uint64_t raw, uint64_t wire) {
+  if (wire == 0) {
+    return "-";
+  }
+  return print("%.1f", static_cast<double>(raw) / static_cast<double>(wire), "x");
+}
+
+std::string format_fixed(double value, int digits) {
+  if (!std::isfinite(value)) {
+    return std::isnan(value) ? "nan" : "inf";
+  }
+  char text[400];
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  size_t from = 0;
+  while (const auto bad = config::find_bad_byte(std::string_view(out).substr(from), false)) {
+    out[from + *bad] = '?';
+    from += *bad + 1;
+  }
+  return out;
+}
+
+Result<uint64_t> parse_bytes(std::string_view text) {
+  const std::string copy(text);
+  const Status bad(
+      Code::kInvalidArgument,
+      config::in_quotes(text) + " is not a size; give bytes from 1 to 1TiB, for example 4KiB or 25MB");
+  char* end = nullptr;
+  const double number = copy.empty() || copy[0] == '-' ? 0 : std::strtod(copy.c_str(), &end);
+  if (end == nullptr || end == copy.c_str() || !std::isfinite(number)) {
+    return bad;
+  }
+  static constexpr struct {
+    std::string_view name;
+    double factor;
+  } kUnits[] = {
+      {"", 1},       {"B", 1},         {"KiB", 1024.0},     {"MiB", 1048576.0}, {"GiB", 1073741824.0},
+      {"K", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0}, {"kB", 1e3},        {"KB", 1e3},
+      {"MB", 1e6},   {"GB", 1e9}};
+  const std::string_view unit(end);
+  for (const auto& known : kUnits) {
+    const double bytes = number * known.factor;
+    if (unit == known.name) {
+      if (bytes < 1 || bytes > 1099511627776.0 || bytes != std::floor(bytes)) {
+        return bad;
+      }
+      return static_cast<uint64_t>(bytes);
+    }
+  }
+  return bad;
+}
+
+std::string Table::render(std::string_view indent) const {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    size_t widest = width(columns_[c].title);
+    for (const auto& row : rows_) {
+      widest = std::max(widest, width(row[c]));
+    }
+    widths.push_back(widest);
+  }
+  const auto line = [&](auto cell_of) {
+    std::string out(indent);
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const std::string cell(cell_of(c));
+      const std::string pad(widths[c] - width(cell), ' ');
+      out += c == 0 ? "" : "  ";
+      out += columns_[c].align == Align::kRight ? pad + cell : cell + pad;
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    return out + "\n";
+  };
+  std::string out = line([&](size_t c) { return columns_[c].title; });
+  for (const auto& row : rows_) {
+    out += line([&](size_t c) { return std::string_view(row[c]); });
+  }
+  return out;
+}
+
+}  // namespace gradwire::tools

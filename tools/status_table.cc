@@ -1,0 +1,136 @@
+#include "tools/format.h"
+#include "tools/status.h"
+#include "tools/status_names.h"
+
+namespace gradwire::tools {
+namespace {
+
+using enum Table::Align;
+
+std::string mean(uint64_t total_ns, uint64_t count) {
+  return format_duration_ns(count == 0 ? 0 : static_cast<double>(total_ns) / static_cast<double>(count));
+}
+
+std::string job_name(const CountersPage& page, uint64_t id) {
+  for (const JobCounters& job : page.jobs) {
+    if (job.id == id) {
+      return printable(job.name);
+    }
+  }
+  return std::string("#").append(std::to_string(id));
+}
+
+std::string torn_mark(bool torn) {
+  return torn ? "~" : "";
+}
+
+std::string jobs_table(const CountersPage& page) {
+  Table table({{"JOB"},
+               {"STATE"},
+               {"RANKS", kRight},
+               {"NODES", kRight},
+               {"OPS", kRight},
+               {"RAW", kRight},
+               {"WIRE", kRight},
+               {"RATIO", kRight},
+               {"CAUSE"}});
+  for (const JobCounters& job : page.jobs) {
+    const uint64_t wire = job.payload_bytes + job.header_bytes;
+    table.add_row({torn_mark(job.torn) + printable(job.name), std::string(name_of(job.state)),
+                   std::to_string(job.world), std::to_string(job.nodes), std::to_string(job.operations),
+                   format_bytes(job.raw_bytes), format_bytes(wire), format_ratio(job.raw_bytes, wire),
+                   printable(job.cause)});
+  }
+  return table.empty() ? "" : table.render("  ");
+}
+
+std::string ranks_table(const CountersPage& page) {
+  Table table({{"RANK", kRight},
+               {"JOB"},
+               {"STATE"},
+               {"PID", kRight},
+               {"SUBMITTED", kRight},
+               {"LATE MEAN", kRight},
+               {"LATE MAX", kRight}});
+  for (const RankCounters& rank : page.ranks) {
+    table.add_row({torn_mark(rank.torn) + std::to_string(rank.rank), job_name(page, rank.job),
+                   std::string(name_of(rank.state)), std::to_string(rank.pid),
+                   std::to_string(rank.submissions), mean(rank.late_total_ns, rank.submissions),
+                   format_duration_ns(static_cast<double>(rank.late_max_ns))});
+  }
+  return table.empty() ? "" : table.render("  ");
+}
+
+std::string buckets_table(const CountersPage& page) {
+  Table table({{"BUCKET"},
+               {"JOB"},
+               {"CODEC"},
+               {"ELEMENTS", kRight},
+               {"OPS", kRight},
+               {"DENSITY", kRight},
+               {"RATIO", kRight},
+               {"RESIDUAL", kRight},
+               {"LAST", kRight},
+               {"MEAN", kRight},
+               {"PHASE"}});
+  for (const BucketCounters& bucket : page.buckets) {
+    const uint64_t wire = bucket.payload_bytes + bucket.header_bytes;
+    std::string phase(name_of(bucket.phase));
+    if (bucket.missing_ranks > 0) {
+      phase += " (" + std::to_string(bucket.missing_ranks) + " missing)";
+    }
+    if (bucket.not_finite > 0) {
+      phase += " (" + std::to_string(bucket.not_finite) + " not finite)";
+    }
+    table.add_row({torn_mark(bucket.torn) + printable(bucket.name), job_name(page, bucket.job),
+                   printable(bucket.codec), std::to_string(bucket.elements),
+                   std::to_string(bucket.operations), format_fixed(bucket.density * 100, 2) + "%",
+                   format_ratio(bucket.raw_bytes, wire), format_fixed(bucket.residual_norm, 3),
+                   format_duration_ns(static_cast<double>(bucket.last_ns)),
+                   mean(bucket.total_ns, bucket.operations), phase});
+  }
+  return table.empty() ? "" : table.render("  ");
+}
+
+std::string peers_table(const CountersPage& page, uint64_t now_ns) {
+  Table table({{"PEER"}, {"JOB"}, {"STATE"}, {"RANKS"}, {"ADDRESS"}, {"PATH"}, {"LAST SIGN", kRight}});
+  for (const PeerCounters& peer : page.peers) {
+    const uint64_t age = now_ns > peer.heartbeat_ns ? now_ns - peer.heartbeat_ns : 1;
+    table.add_row({torn_mark(peer.torn) + printable(peer.node), job_name(page, peer.job),
+                   std::string(name_of(peer.state)), printable(peer.ranks), printable(peer.address),
+                   printable(peer.path),
+                   peer.heartbeat_ns == 0 ? "-" : format_duration_ns(static_cast<double>(age))});
+  }
+  return table.empty() ? "" : table.render("  ");
+}
+
+}  // namespace
+
+std::string to_table(const std::vector<DaemonReport>& reports, uint64_t now_ns) {
+  std::string out;
+  for (const DaemonReport& report : reports) {
+    out += out.empty() ? "" : "\n";
+    if (report.page) {
+      const CountersPage& page = *report.page;
+      out += "gradwired on " + printable(page.node) + ": " + std::string(state_name(report.state)) +
+             " (pid " + std::to_string(page.pid) + ", version " + printable(page.version) + ", transport " +
+             printable(page.transport) + ", up " + format_age(report.uptime_s) + ", " +
+             printable(report.runtime_dir) + ")\n";
+    } else {
+      out += "gradwired in " + printable(report.runtime_dir) + ": not running\n";
+    }
+    for (const std::string& reason : report.reasons) {
+      out += "  ! " + printable(reason) + "\n";
+    }
+    if (report.page) {
+      const CountersPage& page = *report.page;
+      for (const std::string& table :
+           {jobs_table(page), ranks_table(page), buckets_table(page), peers_table(page, now_ns)}) {
+        out += table;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace gradwire::tools

@@ -90,7 +90,7 @@ std::string format_rule(const PolicyRule& rule) {
 }
 
 std::string allowed_values(const Option& option) {
-  const std::string range = format_limit(option, option.min) + " to " + format_limit(option, option.max);
+  std::string range = format_limit(option, option.min) + " to " + format_limit(option, option.max);
   switch (option.type) {
     case Type::kText:
       return range + " bytes of text";

@@ -157,7 +157,7 @@ Status set_checked(const Option& option, std::string_view text, Config& config) 
 }  // namespace
 
 Status set_value(const Option& option, std::string_view text, Config& config) {
-  const Status status = set_checked(option, text, config);
+  Status status = set_checked(option, text, config);
   if (status.ok()) {
     return status;
   }

@@ -16,6 +16,9 @@ endif()
 
 # Fused multiply-add would make results depend on the compiler (ALGORITHMS in docs/architecture.md).
 add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  add_compile_options(-Wno-restrict)  # false alarms on "literal" + std::string (GCC bug 105651)
+endif()
 if(GRADWIRE_WERROR)
   add_compile_options(-Werror)
 endif()

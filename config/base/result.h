@@ -88,9 +88,11 @@ inline Status ok_status() {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor): `return value;`
-  Result(Status status)
-      : status_(std::move(status)) {  // NOLINT(google-explicit-constructor): `return status;`
+  // Implicit, so that a function can return a value or a failure as it is.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {
     assert(!status_.ok() && "a Result without a value needs a failure");
   }
 

@@ -22,7 +22,7 @@ class Core final : public transport::Receiver {
   Core(Clock& clock, transport::Transport& transport, Listener& listener, const EngineOptions& options);
   ~Core();
 
-  // jobs.cc, leaving.cc: Engine's calls of the same names.
+  // jobs.cc, ending.cc, leaving.cc: Engine's calls of the same names.
   Status add_job(JobSpec spec);
   Status add_bucket(BucketSpec spec);
   Status remove_bucket(JobId id, uint32_t bucket);
@@ -154,6 +154,8 @@ class Core final : public transport::Receiver {
   List<Bucket> warnings_, deadlines_;  // oldest first_ns first: both time-outs are constants
 };
 
+// Under what the job's key is found in Core's map.
+uint64_t epoch_hash(const EpochKey& key);
 // "node 3 (host7)" or "node 3".
 std::string node_label(const Job& job, uint32_t node);
 // 'bucket "conv1" (4), operation 17'

@@ -2,18 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "client/include/gradwire/gradwire.h"
 #include "daemon/engine/core.h"
 
 namespace gradwire::engine {
 
 namespace {
-
-uint64_t key_hash(const EpochKey& key) {
-  uint64_t word;
-  std::memcpy(&word, key.data(), sizeof(word));
-  return word;
-}
 
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
@@ -47,21 +40,16 @@ bool is_small(const compress::Geometry& geometry) {
   return true;
 }
 
-void write_abort(layout::SessionHeader& session, const std::string& cause) {
-  size_t length = std::min<size_t>(cause.size(), layout::kCauseBytes - 1);
-  while (length > 0 && length < cause.size() && (static_cast<unsigned char>(cause[length]) & 0xc0) == 0x80) {
-    --length;  // not in the middle of a character
-  }
-  std::memcpy(session.abort_cause, cause.data(), length);
-  session.abort_cause[length] = '\0';
-  // Pairs with the client's acquire load: who sees the status sees the cause.
-  session.abort_status.store(GW_ERR_ABORTED, std::memory_order_release);
-}
-
 }  // namespace
 
 FramePool& frame_pool(Core& core) {
   return core.frames();
+}
+
+uint64_t epoch_hash(const EpochKey& key) {
+  uint64_t word;
+  std::memcpy(&word, key.data(), sizeof(word));
+  return word;
 }
 
 std::string node_label(const Job& job, uint32_t node) {
@@ -105,7 +93,7 @@ Job* Core::find(JobId id) const {
 }
 
 Job* Core::find_key(const EpochKey& key) const {
-  Job* const job = by_key_.find(key_hash(key));
+  Job* const job = by_key_.find(epoch_hash(key));
   return job != nullptr && job->spec.key == key ? job : nullptr;
 }
 
@@ -180,7 +168,7 @@ Status Core::add_job(JobSpec spec) {
                                                 " is not one of this node's or has no session");
     }
   }
-  if (find(spec.id) != nullptr || by_key_.find(key_hash(spec.key)) != nullptr) {
+  if (find(spec.id) != nullptr || by_key_.find(epoch_hash(spec.key)) != nullptr) {
     return Status(Code::kAlreadyExists, "job \"" + spec.name + "\": its id or its key is in use");
   }
   compress::BucketShape shape;
@@ -213,7 +201,7 @@ Status Core::add_job(JobSpec spec) {
   }
   const JobId id = job->spec.id;
   const size_t locals = job->ranks.size();
-  by_key_.insert(key_hash(job->spec.key), job.get());
+  by_key_.insert(epoch_hash(job->spec.key), job.get());
   jobs_.push_back(std::move(job));
   ++jobs_version_;
 
@@ -288,68 +276,6 @@ Status Core::add_bucket(BucketSpec spec) {
   bucket->ranks.resize(job->ranks.size());
   bucket->operation.next_segment.assign(std::max(1u, 2 * job->spec.nodes - 2), 0);
   return ok_status();
-}
-
-Status Core::remove_bucket(JobId id, uint32_t number) {
-  Job* const job = find(id);
-  Bucket* const bucket = job == nullptr ? nullptr : job->buckets.find(number);
-  if (bucket == nullptr || bucket->removed || bucket->spec.reducer == nullptr ||
-      number == layout::kBarrierBucket) {
-    return Status(Code::kNotFound,
-                  "job " + std::to_string(id) + " has no bucket " + std::to_string(number) + " to remove");
-  }
-  if (!job->aborted && (bucket->operation.state == OperationState::kRunning || bucket->gather.count > 0)) {
-    return Status(Code::kUnavailable,
-                  operation_label(*bucket, bucket->operation.sequence) + " is in flight: wait for it first");
-  }
-  if (bucket->operation.state == OperationState::kDone || bucket->operation.pending_sends > 0) {
-    bucket->removed = true;  // retire() frees it
-  } else {
-    free_bucket(*bucket);
-  }
-  return ok_status();
-}
-
-void Core::abort_job(JobId id, const Status& cause) {
-  Job* const job = find(id);
-  if (job == nullptr || job->aborted) {
-    return;
-  }
-  job->failed = job->reported = job->aborted = true;
-  job->cause = cause;
-  for (RankState& rank : job->ranks) {
-    write_abort(*rank.spec.session, cause.message());
-  }
-  drop_sends(job->right.queue);
-  job->right.ready_hook.unlink();
-  for (const std::unique_ptr<Bucket>& bucket : job->storage) {
-    const uint64_t sequence = bucket->gather.count > 0 ? bucket->gather.sequence : bucket->operation.sequence;
-    cancel(*bucket);
-    complete_ranks(*bucket, sequence, GW_ERR_ABORTED, 0);
-    if (bucket->removed && bucket->operation.pending_sends == 0) {
-      retired_.push_back(bucket->operation.retire_hook);
-    }
-  }
-  // Also who has nothing in flight may be asleep.
-  for (RankState& rank : job->ranks) {
-    wake_rank(rank);
-  }
-}
-
-void Core::remove_job(JobId id) {
-  Job* const job = find(id);
-  if (job == nullptr) {
-    return;
-  }
-  abort_job(id, Status(Code::kAborted, "job \"" + job->spec.name + "\" has ended on " +
-                                           node_label(*job, job->spec.node_index)));
-  disconnect(*job);
-  for (const std::unique_ptr<Bucket>& bucket : job->storage) {
-    drop_early(*bucket);
-  }
-  by_key_.erase(key_hash(job->spec.key));
-  std::erase_if(jobs_, [job](const std::unique_ptr<Job>& held) { return held.get() == job; });
-  ++jobs_version_;
 }
 
 }  // namespace gradwire::engine

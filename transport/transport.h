@@ -4,6 +4,9 @@
 // arrive in the order in which they were sent, whole or not at all. A transport knows nothing of jobs or
 // collectives.
 //
+// Callbacks come from poll() only; on_sent comes from send() and disconnect(), too. Inside a callback
+// everything is allowed except poll() and destruction.
+//
 // Errors end a peer, not the process: after on_peer_error(peer) nothing more is sent to it; the user calls
 // disconnect(peer) and may connect again. A silent network is not detected here: heartbeats are the control
 // plane's.
@@ -59,7 +62,8 @@ class Transport {
 
   // Does not wait for the peer. Sends may follow at once.
   virtual Result<PeerId> connect(std::string_view address) = 0;
-  // Everything in flight to the peer completes with kAborted before this returns.
+  // Everything in flight to the peer completes with kAborted before this returns. Closes our direction only:
+  // what the peer had sent, or goes on sending, still arrives.
   virtual void disconnect(PeerId peer) = 0;
 
   // header.size() <= kMaxHeaderBytes (copied), payload.size() <= max_payload() (must stay valid and unchanged

@@ -2,6 +2,8 @@
 // transports.
 #pragma once
 
+#include <sched.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -129,6 +131,7 @@ inline bool drive(Fabric& fabric, std::vector<Transport*> transports, const std:
     }
     if (events == 0) {
       fabric.turn();
+      ::sched_yield();
       if (std::chrono::steady_clock::now() > end) {
         return done();
       }

@@ -6,7 +6,8 @@
 // bytes), and max_payload() = segment_bytes - 1,024 leaves room for the header and for other versions of UCX.
 // Messages that arrive by rendezvous do not come from a Gradwire transport and are refused.
 //
-// A disconnect on one side is seen by the other as an error of its peer, if it had connected too.
+// An idle connection may learn late, or never, that its peer is gone; so may one to a host that does not
+// answer.
 //
 // UCX_* variables in the environment win over the defaults here and over `overrides`; the segment size is the
 // exception, because both sides must agree on it: it travels in the address, and connect() refuses another.

@@ -145,7 +145,7 @@ TEST(UcxSleep, NoWakeUpIsLost) {
     local.transport->send(peer, bytes_of_value(i), payload, &local.sends);
     while (local.recorder.messages <= i && timeouts < 3) {
       if (local.transport->poll() == 0 && local.transport->arm()) {
-        timeouts += ::epoll_wait(epoll, &event, 1, 3'000) == 0;
+        timeouts += ::epoll_wait(epoll, &event, 1, 10'000) == 0;
       }
     }
     ASSERT_EQ(timeouts, 0) << "at message " << i;

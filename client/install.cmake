@@ -20,3 +20,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc DESTINATION ${CMAKE_INSTAL
 
 set(GRADWIRE_PYTHON_DIR "lib/python3/dist-packages" CACHE STRING "Where the Python package goes, below the prefix")
 install(DIRECTORY python/gradwire DESTINATION ${GRADWIRE_PYTHON_DIR} FILES_MATCHING PATTERN "*.py")
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/examples/fashion_mnist.py
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire/examples)

@@ -1,0 +1,41 @@
+"""Gradwire: averages gradients through the node's daemon.
+
+    with gradwire.Job() as job:                        # who we are comes from the launcher
+        bucket = job.bucket("b", [("weight", 1000)])   # the same on every rank
+        bucket.gradient[:] = ...                       # a memoryview; numpy.frombuffer(bucket.gradient, "f4") works
+        bucket.allreduce("average")
+        bucket.wait()
+        use(bucket.result)
+
+`gradwire.torch` has a communication hook for PyTorch's DistributedDataParallel.
+"""
+from ._job import DTYPES, REDUCE_OPS, Bucket, Job, Traffic
+from ._native import (
+    AbortedError,
+    BusyError,
+    DeniedError,
+    ExhaustedError,
+    ForkedError,
+    GradwireError,
+    InvalidError,
+    MismatchError,
+    NotFoundError,
+    OperationTimeout,
+    ProtocolError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+
+def version():
+    """The version of libgradwire."""
+    from ._native import library
+
+    return library().gw_version().decode()
+
+
+__all__ = [
+    "AbortedError", "Bucket", "BusyError", "DTYPES", "DeniedError", "ExhaustedError", "ForkedError",
+    "GradwireError", "InvalidError", "Job", "MismatchError", "NotFoundError", "OperationTimeout",
+    "ProtocolError", "REDUCE_OPS", "Traffic", "UnavailableError", "UnsupportedError", "version",
+]

@@ -1,0 +1,208 @@
+"""Job and Bucket: gradwire.h's handles as objects."""
+import collections
+import ctypes
+import os
+import threading
+import weakref
+
+from . import _native
+from ._native import BusyError, InvalidError, check, library
+
+# name -> (number in gradwire.h, bytes, struct format or None where Python has none)
+DTYPES = {
+    "float32": (0, 4, "f"),
+    "float16": (1, 2, None),
+    "bfloat16": (2, 2, None),
+    "float64": (3, 8, "d"),
+    "int32": (4, 4, "i"),
+    "int64": (5, 8, "q"),
+    "uint8": (6, 1, "B"),
+}
+REDUCE_OPS = {"sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
+GRADIENT = 1
+NOT_FINITE = 1
+
+Traffic = collections.namedtuple("Traffic", "operations raw_bytes wire_bytes")
+
+
+def _text(value):
+    return None if value is None else os.fsencode(value)
+
+
+def _milliseconds(seconds):
+    """Time-outs are seconds here; None: as long as the daemon's own clocks allow."""
+    return -1 if seconds is None else max(0, int(seconds * 1000 + 0.999))
+
+
+def _choice(table, name, what):
+    try:
+        return table[str(name)]
+    except KeyError:
+        raise InvalidError(f"{what} {name!r} does not exist: it is one of {', '.join(table)}") from None
+
+
+class Bucket:
+    """Named layers that are reduced together; made by Job.bucket.
+
+    `gradient` is this rank's memory to write to, `result` (read-only) has what the last finished operation
+    gave. Arrays and views over them must not be used after destroy() or the job's leave().
+    """
+
+    def __init__(self, job, handle, name, layers, dtype):
+        self._job = job
+        self._handle = handle
+        self.name = name
+        self.layers = layers
+        self.dtype = dtype
+        width = DTYPES[dtype][1]
+        self.elements = library().gw_bucket_elements(handle)
+        self.bytes = self.elements * width
+        self.codec = library().gw_bucket_codec(handle).decode()
+        self._map()
+
+    def _map(self):
+        form = DTYPES[self.dtype][2]
+        self._memory = []
+        self.gradient = self._view(library().gw_bucket_gradient(self._handle), form)
+        # Typed as writable because torch warns about read-only buffers; a write to it is a SIGSEGV.
+        self._raw_result = self._view(library().gw_bucket_result(self._handle), form)
+        self.result = self._raw_result.toreadonly()
+
+    def _view(self, address, form):
+        memory = (ctypes.c_ubyte * self.bytes).from_address(address)
+        self._memory.append(weakref.ref(memory))  # lives as long as any array or view over it
+        view = memoryview(memory).cast("B")
+        return view if form is None or self.bytes == 0 else view.cast(form)
+
+    def allreduce(self, op="average", scale=1.0):
+        """Starts an operation; `scale` is the step's loss scale, equal on all ranks."""
+        with self._job._submitting:
+            check(library().gw_allreduce_scaled(self._open(), _choice(REDUCE_OPS, op, "reduce operation"), scale))
+
+    def broadcast(self, root):
+        """Starts an exact copy of the root's gradient memory into everybody's result."""
+        with self._job._submitting:
+            check(library().gw_broadcast(self._open(), root))
+
+    def wait(self, timeout=None):
+        """Waits for the operation. False if some rank's gradient was not finite (the result is NaN), else True."""
+        flags = ctypes.c_uint32()
+        with self._job._waiting:
+            check(library().gw_wait(self._open(), _milliseconds(timeout), ctypes.byref(flags)))
+        return not flags.value & NOT_FINITE
+
+    def test(self):
+        """None while the operation runs, else what wait() returns."""
+        flags = ctypes.c_uint32()
+        done = ctypes.c_int()
+        with self._job._waiting:
+            check(library().gw_test(self._open(), ctypes.byref(done), ctypes.byref(flags)))
+        return None if not done.value else not flags.value & NOT_FINITE
+
+    def destroy(self):
+        """Frees the bucket; its operations must have been waited for."""
+        if self._handle is None:
+            return
+        handle = self._open()
+        self.gradient = self._raw_result = self.result = None
+        if any(reference() is not None for reference in self._memory):
+            self._map()
+            raise BusyError(f"arrays or views over bucket {self.name}'s memory still exist: delete them first")
+        try:
+            with self._job._submitting:
+                check(library().gw_bucket_destroy(handle))
+        except BusyError:
+            self._map()
+            raise
+        except _native.GradwireError:
+            self._forget()  # freed whatever else went wrong
+            raise
+        self._forget()
+
+    def _open(self):
+        if self._handle is None:
+            raise InvalidError(f"bucket {self.name} has been destroyed")
+        return self._handle
+
+    def _forget(self):
+        self._handle = None
+        self._job._buckets.discard(self)
+
+
+class Job:
+    """This process as a rank of a job. What is not given comes from the environment (GRADWIRE_*, torchrun,
+    Open MPI, Slurm). Usable as a context manager. Threads may share it: submissions wait for submissions and
+    waits for waits, never one for the other (barrier and leave take both).
+    """
+
+    def __init__(self, job=None, *, run_id=None, rank=None, world=None, rendezvous=None, socket=None, timeout=None):
+        options = _native.JoinOptions(
+            struct_size=ctypes.sizeof(_native.JoinOptions),
+            job=_text(job),
+            run_id=_text(run_id),
+            rank=-1 if rank is None else rank,
+            world=-1 if world is None else world,
+            rendezvous=_text(rendezvous),
+            socket=_text(socket),
+            timeout_ms=0 if timeout is None else max(1, _milliseconds(timeout)),
+        )
+        self._handle = None
+        self._buckets = set()
+        self._submitting = threading.Lock()
+        self._waiting = threading.Lock()
+        handle = ctypes.c_void_p()
+        check(library().gw_join(ctypes.byref(options), ctypes.byref(handle)))
+        self._handle = handle.value
+        self.rank = library().gw_rank(self._handle)
+        self.world = library().gw_world(self._handle)
+        self.local_ranks = library().gw_local_ranks(self._handle)
+
+    def bucket(self, name, layers, dtype="float32", gradient=True):
+        """Creates a bucket on every rank. `layers`: (name, elements) pairs; `gradient`: may be compressed."""
+        number, _, _ = _choice(DTYPES, dtype, "dtype")
+        layers = list(layers)
+        table = (_native.Layer * len(layers))(*[_native.Layer(n.encode(), int(count)) for n, count in layers])
+        handle = ctypes.c_void_p()
+        with self._submitting:
+            check(library().gw_bucket_create(self._open(), name.encode(), number, table, len(layers),
+                                             GRADIENT if gradient else 0, ctypes.byref(handle)))
+        bucket = Bucket(self, handle.value, name, layers, str(dtype))
+        self._buckets.add(bucket)
+        return bucket
+
+    def barrier(self, timeout=None):
+        """Returns when every rank has called it."""
+        with self._submitting, self._waiting:
+            check(library().gw_barrier(self._open(), _milliseconds(timeout)))
+
+    def traffic(self):
+        """What this job moved over this node's network so far."""
+        out = _native.TrafficStruct(struct_size=ctypes.sizeof(_native.TrafficStruct))
+        with self._submitting:
+            check(library().gw_job_traffic(self._open(), ctypes.byref(out)))
+        return Traffic(out.operations, out.raw_bytes, out.wire_bytes)
+
+    def leave(self):
+        """Ends the membership; the buckets' memory is gone after it."""
+        if self._handle is None:
+            return
+        with self._submitting, self._waiting:
+            handle, self._handle = self._handle, None
+            for bucket in list(self._buckets):
+                bucket._forget()
+            check(library().gw_leave(handle))
+
+    def _open(self):
+        if self._handle is None:
+            raise InvalidError("the job has been left")
+        return self._handle
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        try:
+            self.leave()
+        except _native.GradwireError:
+            if kind is None:
+                raise

@@ -136,9 +136,14 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
   if (header.segment >= segments.size()) {
     return self + " expects " + std::to_string(segments.size()) + " segments, " + left + " sent " + place();
   }
-  if (bytes > segments[header.segment].max_bytes) {
-    return self + " expects at most " + std::to_string(segments[header.segment].max_bytes) + " bytes, " +
-           left + " sent " + std::to_string(bytes) + " in " + place();
+  const compress::Segment& segment = segments[header.segment];
+  if (bytes > segment.max_bytes) {
+    return self + " expects at most " + std::to_string(segment.max_bytes) + " bytes, " + left + " sent " +
+           std::to_string(bytes) + " in " + place();
+  }
+  if (bytes == 0 && segment.elements > 0) {  // to a reducer no bytes mean "nothing has arrived"
+    return self + " expects " + std::to_string(segment.elements) + " elements, " + left +
+           " sent no bytes in " + place();
   }
   return {};
 }

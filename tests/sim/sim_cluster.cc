@@ -212,7 +212,11 @@ bool Cluster::run_until(const std::function<bool()>& done, uint64_t limit_ns) {
         next = std::min(next, node->engine->next_deadline_ns());
       }
     }
-    if (next == UINT64_MAX || next > end) {
+    if (next == UINT64_MAX) {
+      return false;
+    }
+    if (next > end) {
+      network_.advance_to(end);
       return false;
     }
     network_.advance_to(next);

@@ -79,4 +79,18 @@ double SquareSum::total() const {
   return sum;
 }
 
+double square_sum(const float* values, size_t count) {
+  if (count > 16) {
+    SquareSum sum;
+    sum.add(values, count);
+    return sum.total();
+  }
+  double sum = 0;  // every partial would have one square: adding those of an incomplete row gives the same
+  for (size_t i = 0; i < count; ++i) {
+    const double value = values[i];
+    sum += value * value;
+  }
+  return sum;
+}
+
 }  // namespace gradwire::compress

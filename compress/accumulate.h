@@ -34,4 +34,7 @@ class SquareSum {
   std::array<double, 16> partial_{};
 };
 
+// The same for a whole block at once.
+double square_sum(const float* values, size_t count);
+
 }  // namespace gradwire::compress

@@ -34,9 +34,7 @@ Result<BlockOutcome> hop_l8(const BlockInput& input, std::byte* out, BlockRecord
   const uint32_t scale = l8::scale_of(largest);
   out[0] = static_cast<std::byte>(scale);
   l8::encode_block(sum, elements, scale, reinterpret_cast<uint8_t*>(out + 1));
-  SquareSum squares;
-  squares.add(sum, elements);
-  record.residual_sum = squares.total();
+  record.residual_sum = square_sum(sum, elements);
   record.sent = elements;
 
   BlockOutcome outcome;

@@ -229,9 +229,7 @@ Result<BlockOutcome> SparseCodec::hop(Values values, const BlockInput& input, co
   BlockOutcome outcome;
   outcome.not_finite = !std::isfinite(record.square_sum);
   outcome.bytes = encode(values, input, rule, record.square_sum, out, record.sent);
-  SquareSum squares;
-  squares.add(input.next, input.elements);
-  record.residual_sum = squares.total();
+  record.residual_sum = square_sum(input.next, input.elements);
   return outcome;
 }
 

@@ -1,0 +1,81 @@
+// libFuzzer entry: arbitrary bytes as a message of an arbitrary segment. The unit tests call it with mutated
+// messages; clang builds link it with -fsanitize=fuzzer.
+#include "tests/compress/decode_fuzz.h"
+
+#include <cstdlib>
+#include <vector>
+
+namespace gradwire::compress {
+
+BucketShape fuzz_shape() {
+  BucketShape shape;
+  shape.nodes = 2;
+  shape.max_message_bytes = 70000;
+  const uint64_t sizes[] = {3000, 5, 4097, 1, 9001, 1, 2500, 64};
+  for (const uint64_t elements : sizes) {
+    shape.layers.push_back({"layer", elements});
+  }
+  return shape;
+}
+
+std::vector<CodecSettings> fuzz_settings(bool warm) {
+  const char* const codecs[] = {"laco", "none", "l8", "laco", "lads", "lads", "laco", "none"};
+  std::vector<CodecSettings> settings;
+  for (const char* name : codecs) {
+    CodecSettings layer;
+    layer.codec = name;
+    layer.density = 0.3;
+    layer.warm_start_steps = warm ? 1000 : 0;
+    settings.push_back(layer);
+  }
+  return settings;
+}
+
+namespace {
+
+// Memory of exactly the size a call may touch, so that the address sanitizer sees one byte more.
+struct Target {
+  Target()
+      : reducer(std::move(make_compressor(fuzz_shape(), fuzz_settings(false))).value()),
+        gradient(kFuzzElements, 0.5F),
+        result(kFuzzElements) {}
+  std::unique_ptr<BucketReducer> reducer;
+  std::vector<float> gradient;
+  std::vector<float> result;
+};
+
+}  // namespace
+
+FuzzVerdict fuzz_message(uint32_t chunk, uint32_t index, std::span<const std::byte> bytes) {
+  static Target target;
+  const auto segments = target.reducer->geometry().segments(chunk % 2);
+  const Segment& segment = segments[index % segments.size()];
+  OperationSettings settings;
+  settings.ranks = 2;
+  if (!target.reducer->begin(settings).ok()) {
+    std::abort();
+  }
+  const std::vector<const void*> locals = {target.gradient.data()};
+  std::vector<std::byte> out(segment.max_bytes);
+  FuzzVerdict verdict;
+  verdict.decode = target.reducer->decode(segment, bytes, target.result.data()).code();
+  if (!bytes.empty()) {
+    verdict.hop = target.reducer->hop(segment, bytes, locals, out.data()).status().code();
+  }
+  target.reducer->abandon();
+  return verdict;
+}
+
+}  // namespace gradwire::compress
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) {
+    return 0;
+  }
+  const auto bytes = std::as_bytes(std::span(data + 2, size - 2));
+  const auto verdict = gradwire::compress::fuzz_message(data[0], data[1], bytes);
+  if (!bytes.empty() && verdict.decode != verdict.hop) {
+    std::abort();
+  }
+  return 0;
+}

@@ -71,6 +71,11 @@ void FakeDaemon::end_epoch(const std::string& cause, bool in_memory, bool on_soc
 
 void FakeDaemon::die() {
   const std::lock_guard lock(mutex_);
+  // Closed alone, they would live on for as long as the thread is in poll.
+  for (auto& rank : ranks_) {
+    ::shutdown(rank->socket.get(), SHUT_RDWR);
+  }
+  ::shutdown(listener_.get(), SHUT_RDWR);
   ranks_.clear();
   listener_.reset();
 }

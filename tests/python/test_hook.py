@@ -11,6 +11,7 @@ import traceback
 import unittest
 
 WORLD = 2
+FAKE_GRADWIRED = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 
 
 def scenarios():
@@ -222,6 +223,22 @@ def scenarios():
         assert job.buckets == []
         state.close()
 
+    def the_binding_serves_the_hook():
+        socket = os.environ.get("GRADWIRE_TEST_SOCKET")
+        if socket is None:
+            return
+        for options in ({}, {"view": True}):
+            plain, hooked = DDP(net(), bucket_cap_mb=0.005), DDP(net(), bucket_cap_mb=0.005)
+            job = gradwire.Job("hook", rank=rank, world=WORLD, socket=socket, rendezvous="", timeout=60)
+            state = gradwire.torch.register(hooked, job, **options)
+            train(plain, hooked, 5)
+            assert job.traffic().operations > 5
+            state.close()
+            job.barrier()
+            dist.barrier()
+            job.leave()
+            dist.barrier()
+
     return {name: value for name, value in locals().items()
             if callable(value) and getattr(value, "__code__", None) is not None
             and value.__code__.co_argcount == 0}
@@ -232,6 +249,7 @@ NAMES = [
     "unused_parameters", "view_of_the_result", "gradient_as_bucket_view", "static_graph",
     "not_finite_reaches_a_scaler_which_skips", "failures_keep_their_type", "double_precision_is_exact",
     "exact_on_request", "a_foreign_parameter_is_named", "two_models_share_a_job", "a_world_of_one_stays_local",
+    "the_binding_serves_the_hook",
 ]
 
 
@@ -263,11 +281,16 @@ class Hook(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.results = []
+        environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+        if FAKE_GRADWIRED is not None:
+            daemon = subprocess.Popen([FAKE_GRADWIRED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            cls.addClassCleanup(daemon.communicate, timeout=20)
+            environment["GRADWIRE_TEST_SOCKET"] = daemon.stdout.readline().decode().strip()
         with tempfile.TemporaryDirectory() as directory:
             command = [sys.executable, os.path.abspath(__file__), "--work"]
             workers = [
                 subprocess.Popen([*command, str(rank), directory], stderr=subprocess.STDOUT, stdout=subprocess.PIPE,
-                                 env=dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"))
+                                 env=environment)
                 for rank in range(WORLD)
             ]
             outputs = []

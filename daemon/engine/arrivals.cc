@@ -81,26 +81,28 @@ void Core::on_data(Bucket& bucket, const MessageHeader& header, std::span<const 
     return;
   }
   fail(*bucket.job,
-       Status(Code::kMismatch, "bucket " + std::to_string(bucket.id) + ": " +
-                                   node_label(*bucket.job, bucket.job->spec.node_index) +
-                                   (operation.state == OperationState::kRunning ? " is in operation "
-                                                                                : " has done operation ") +
-                                   std::to_string(operation.sequence) + " and granted nothing else, but " +
-                                   node_label(*bucket.job, bucket.job->left_node) + " sent a " +
-                                   std::string(message_kind_name(header.kind)) + " message of operation " +
-                                   std::to_string(header.sequence) + ", " + describe(signature_of(header)) +
-                                   ", " + std::to_string(payload.size()) + " bytes"));
+       Status(
+           Code::kMismatch,
+           "bucket " + std::to_string(bucket.id) + ": " +
+               node_label(*bucket.job, bucket.job->spec.node_index) +
+               (operation.state == OperationState::kRunning ? " is in operation " : " has done operation ") +
+               std::to_string(operation.sequence) +
+               (operation.sequence == 0 ? "" : ", " + describe(operation.signature) + ",") +
+               " and granted nothing else, but " + node_label(*bucket.job, bucket.job->left_node) +
+               " sent a " + std::string(message_kind_name(header.kind)) + " message of operation " +
+               std::to_string(header.sequence) + ", " + describe(signature_of(header)) + ", " +
+               std::to_string(payload.size()) + " bytes"));
 }
 
 // Why a message of the running operation is not the one that must come next; empty if it is.
 std::string Core::objection(const Bucket& bucket, const MessageHeader& header, size_t bytes) const {
   const Job& job = *bucket.job;
   const Operation& operation = bucket.operation;
-  const std::string self = node_label(job, job.spec.node_index);
-  const std::string left = node_label(job, job.left_node);
+  const auto self = [&job] { return node_label(job, job.spec.node_index); };
+  const auto left = [&job] { return node_label(job, job.left_node); };
   const Signature sent = signature_of(header);
   if (sent != operation.signature) {
-    return self + " expects " + describe(operation.signature) + ", " + left + " sent " + describe(sent);
+    return self() + " expects " + describe(operation.signature) + ", " + left() + " sent " + describe(sent);
   }
   const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
   const uint32_t hops = broadcast ? 1 : 2 * job.spec.nodes - 2;
@@ -109,10 +111,10 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
            std::to_string(header.segment);
   };
   if (!operation.receives || operation.arrivals_left == 0) {
-    return self + " expects nothing more, " + left + " sent " + place();
+    return self() + " expects nothing more, " + left() + " sent " + place();
   }
   if (header.hop >= hops) {
-    return self + " expects hops below " + std::to_string(hops) + ", " + left + " sent " + place();
+    return self() + " expects hops below " + std::to_string(hops) + ", " + left() + " sent " + place();
   }
   const MessageKind kind = broadcast                         ? MessageKind::kBroadcast
                            : header.hop + 1 < job.spec.nodes ? MessageKind::kReduce
@@ -120,29 +122,30 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
   const uint32_t chunk = broadcast ? 0 : arriving_chunk(job.spec.nodes, job.spec.node_index, header.hop);
   if (header.kind != static_cast<uint8_t>(kind) || header.chunk != chunk ||
       header.segment != operation.next_segment[header.hop]) {
-    return self + " expects a " + std::string(message_kind_name(static_cast<uint8_t>(kind))) +
+    return self() + " expects a " + std::string(message_kind_name(static_cast<uint8_t>(kind))) +
            " message of chunk " + std::to_string(chunk) + ", segment " +
-           std::to_string(operation.next_segment[header.hop]) + ", " + left + " sent a " +
+           std::to_string(operation.next_segment[header.hop]) + ", " + left() + " sent a " +
            std::string(message_kind_name(header.kind)) + " message of " + place();
   }
   if (broadcast) {
     const uint32_t due =
         broadcast_segment_bytes(bucket.spec.elements * bucket.dtype_bytes, broadcast_bytes_, header.segment);
     return bytes == due ? std::string()
-                        : self + " expects " + std::to_string(due) + " bytes, " + left + " sent " +
+                        : self() + " expects " + std::to_string(due) + " bytes, " + left() + " sent " +
                               std::to_string(bytes) + " in " + place();
   }
   const std::span<const compress::Segment> segments = bucket.spec.reducer->geometry().segments(chunk);
   if (header.segment >= segments.size()) {
-    return self + " expects " + std::to_string(segments.size()) + " segments, " + left + " sent " + place();
+    return self() + " expects " + std::to_string(segments.size()) + " segments, " + left() + " sent " +
+           place();
   }
   const compress::Segment& segment = segments[header.segment];
   if (bytes > segment.max_bytes) {
-    return self + " expects at most " + std::to_string(segment.max_bytes) + " bytes, " + left + " sent " +
+    return self() + " expects at most " + std::to_string(segment.max_bytes) + " bytes, " + left() + " sent " +
            std::to_string(bytes) + " in " + place();
   }
   if (bytes == 0 && segment.elements > 0) {  // to a reducer no bytes mean "nothing has arrived"
-    return self + " expects " + std::to_string(segment.elements) + " elements, " + left +
+    return self() + " expects " + std::to_string(segment.elements) + " elements, " + left() +
            " sent no bytes in " + place();
   }
   return {};
@@ -184,9 +187,12 @@ void Core::on_grant(Bucket& bucket, const MessageHeader& header) {
     ++counters_.after_end;
     return;
   }
-  if (!started && header.sequence > operation.sequence && bucket.grant.sequence == 0) {
-    bucket.grant.sequence = header.sequence;
-    bucket.grant.signature = signature;
+  const uint64_t last = bucket.grants.empty() ? operation.sequence : bucket.grants.back().sequence;
+  if (!started && header.sequence > last && bucket.grants.size() < bucket.job->spec.nodes) {
+    StoredGrant grant;
+    grant.sequence = header.sequence;
+    grant.signature = signature;
+    bucket.grants.push_back(grant);
     return;
   }
   const Job& job = *bucket.job;
@@ -204,9 +210,7 @@ void Core::on_peer_error(transport::PeerId peer, const Status& status) {
     const bool right = job->right.connected && job->right.peer == peer;
     const bool left = job->left_connected && job->left_peer == peer;
     if (right || left) {
-      const uint32_t node = right ? job->right_node : job->left_node;
-      lose(*job, Status(Code::kUnavailable,
-                        "the connection to " + node_label(*job, node) + " is lost: " + status.message()));
+      lose(*job, right ? job->right_node : job->left_node, status);
     }
   }
 }

@@ -73,7 +73,7 @@ class Core final : public transport::Receiver {
 
   // For SendBuffer and GrantSend.
   void data_sent(SendBuffer& buffer, const Status& status);
-  void grant_sent(Bucket& bucket, const Status& status) { sent_one(bucket, status); }
+  void grant_sent(Bucket& bucket, const Status& status);
 
  private:
   Job* find(JobId id) const;
@@ -100,6 +100,7 @@ class Core final : public transport::Receiver {
   void complete(Bucket& bucket);
   void cancel(Bucket& bucket);
   void retire(Bucket& bucket);
+  void retire_if_over(Bucket& bucket);
   void complete_ranks(Bucket& bucket, uint64_t sequence, int32_t status, uint32_t flags);
   void drop_early(Bucket& bucket);
 
@@ -116,7 +117,7 @@ class Core final : public transport::Receiver {
   void send_grant(Bucket& bucket);
   void open_for_sending(Bucket& bucket);
   size_t pump(Link& link);
-  void sent_one(Bucket& bucket, const Status& status);
+  void sent_one(Bucket& bucket);
   void drop_sends(List<SendBuffer>& list);
 
   // poll.cc, leaving.cc
@@ -127,7 +128,7 @@ class Core final : public transport::Receiver {
   Stall stall_of(const Bucket& bucket, uint64_t now, bool deadline) const;
   bool check_left(Bucket& bucket);
   void fail(Job& job, Status cause);
-  void lose(Job& job, const Status& cause);
+  void lose(Job& job, uint32_t node, const Status& why);
 
   Clock& clock_;
   transport::Transport& transport_;

@@ -58,9 +58,7 @@ void Core::abort_job(JobId id, const Status& cause) {
     const uint64_t sequence = bucket->gather.count > 0 ? bucket->gather.sequence : bucket->operation.sequence;
     cancel(*bucket);
     complete_ranks(*bucket, sequence, GW_ERR_ABORTED, 0);
-    if (bucket->removed && bucket->operation.pending_sends == 0) {
-      retired_.push_back(bucket->operation.retire_hook);
-    }
+    retire_if_over(*bucket);
   }
   // Also who has nothing in flight may be asleep.
   for (RankState& rank : job->ranks) {

@@ -83,11 +83,14 @@ void Core::fail(Job& job, Status cause) {
 }
 
 // A neighbour is gone. With nothing in flight it may have ended its part in order: the next operation tells.
-void Core::lose(Job& job, const Status& cause) {
+void Core::lose(Job& job, uint32_t node, const Status& why) {
+  if (job.failed || !job.lost.ok()) {
+    return;
+  }
+  job.lost = Status(Code::kUnavailable, "the connection from " + node_label(job, job.spec.node_index) +
+                                            " to " + node_label(job, node) + " is lost: " + why.message());
   if (job.running > 0) {
-    fail(job, cause);
-  } else if (job.lost.ok()) {
-    job.lost = cause;
+    fail(job, job.lost);
   }
 }
 

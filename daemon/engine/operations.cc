@@ -62,13 +62,11 @@ void Core::expect_arrivals(Bucket& bucket) {
   Operation& operation = bucket.operation;
   const uint32_t nodes = job.spec.nodes;
   const uint32_t self = job.spec.node_index;
-  bool sends = nodes > 1;
   operation.receives = nodes > 1;
   operation.arrivals_left = 0;
   std::fill(operation.next_segment.begin(), operation.next_segment.end(), 0);
   if (operation.signature.operation == layout::kOpBroadcast) {
     const uint32_t root_node = job.spec.rank_node[operation.signature.root];
-    sends = sends && job.right_node != root_node;
     operation.receives = operation.receives && self != root_node;
     if (operation.receives) {
       operation.arrivals_left =
@@ -80,9 +78,10 @@ void Core::expect_arrivals(Bucket& bucket) {
           bucket.spec.reducer->geometry().segments(arriving_chunk(nodes, self, hop)).size();
     }
   }
-  // A broadcast's root depends on nobody, so that nothing but grants would bound it.
-  const bool exempt = bucket.small && operation.signature.operation != layout::kOpBroadcast;
-  operation.needs_grant = sends && !exempt;
+  // A broadcast's root depends on nobody, so that nothing but grants would bound it; and every node sends
+  // them, the root too, so that two nodes which both take themselves for the root notice it.
+  operation.needs_grant =
+      nodes > 1 && (!bucket.small || operation.signature.operation == layout::kOpBroadcast);
   operation.granted = !operation.needs_grant;
 
   MessageHeader& header = operation.header;
@@ -104,10 +103,10 @@ void Core::expect_arrivals(Bucket& bucket) {
 // The right neighbour may have started before this node. False: it has started something else.
 bool Core::take_stored_grant(Bucket& bucket) {
   Operation& operation = bucket.operation;
-  StoredGrant& grant = bucket.grant;
-  if (grant.sequence == 0 || (grant.sequence > operation.sequence && !operation.needs_grant)) {
-    return true;  // ahead: it was a broadcast's root in between
+  if (bucket.grants.empty() || (bucket.grants[0].sequence > operation.sequence && !operation.needs_grant)) {
+    return true;
   }
+  const StoredGrant grant = bucket.grants[0];
   if (grant.sequence != operation.sequence || !operation.needs_grant ||
       grant.signature != operation.signature) {
     fail(*bucket.job, Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
@@ -118,7 +117,7 @@ bool Core::take_stored_grant(Bucket& bucket) {
                                                   ", " + describe(grant.signature)));
     return false;
   }
-  grant.sequence = 0;
+  bucket.grants.erase(bucket.grants.begin());
   operation.granted = true;
   return true;
 }
@@ -132,7 +131,7 @@ void Core::launch(Bucket& bucket) {
     operation.inject = broadcast ? broadcast_alone(*this, bucket) : reduce_alone(*this, bucket);
     return;
   }
-  if (operation.receives && (broadcast || !bucket.small)) {
+  if (operation.needs_grant) {
     send_grant(bucket);
   }
   if (broadcast) {
@@ -185,7 +184,14 @@ void Core::complete(Bucket& bucket) {
     bucket.warned = false;
     listener_.on_progress_after_stall(job.spec.id, bucket.id, operation.sequence);
   }
-  if (operation.pending_sends == 0) {
+  retire_if_over(bucket);
+}
+
+// Nothing of the operation is under way any more, neither from here nor to here.
+void Core::retire_if_over(Bucket& bucket) {
+  Operation& operation = bucket.operation;
+  if (operation.pending_sends == 0 &&
+      (operation.state == OperationState::kDone ? operation.granted : bucket.removed)) {
     retired_.push_back(operation.retire_hook);
   }
 }
@@ -240,7 +246,7 @@ void Core::cancel(Bucket& bucket) {
   drop_sends(operation.ungranted);
   operation.ungranted_count = 0;
   bucket.gather.count = 0;
-  bucket.grant.sequence = 0;
+  bucket.grants.clear();
   stop_clocks(bucket);
   drop_early(bucket);
 }

@@ -102,6 +102,7 @@ void Core::open_for_sending(Bucket& bucket) {
     link.waiters.push_back(operation.room_hook);
     ready_links_.push_back(link.ready_hook);
   }
+  retire_if_over(bucket);
 }
 
 bool Core::has_room(const Bucket& bucket) const {
@@ -111,7 +112,8 @@ bool Core::has_room(const Bucket& bucket) const {
     return false;
   }
   if (!operation.granted) {
-    return operation.ungranted_count < window_;
+    // A broadcast's root waits for nobody else: it must not be done before anybody has started.
+    return operation.signature.operation != layout::kOpBroadcast && operation.ungranted_count < window_;
   }
   return operation.burst < kInjectBurst && link.queue.empty() && link.in_flight < window_;
 }
@@ -159,18 +161,22 @@ void Core::data_sent(SendBuffer& buffer, const Status& status) {
   if (!link.queue.empty() || !link.waiters.empty()) {
     ready_links_.push_back(link.ready_hook);
   }
-  sent_one(bucket, status);
+  if (!status.ok()) {
+    lose(*bucket.job, bucket.job->right_node, status);
+  }
+  sent_one(bucket);
 }
 
-void Core::sent_one(Bucket& bucket, const Status& status) {
-  Operation& operation = bucket.operation;
-  --operation.pending_sends;
-  if (operation.pending_sends == 0 && (operation.state == OperationState::kDone || bucket.removed)) {
-    retired_.push_back(operation.retire_hook);
-  }
+void Core::grant_sent(Bucket& bucket, const Status& status) {
   if (!status.ok()) {
-    lose(*bucket.job, status.with_context("sending to a neighbour"));
+    lose(*bucket.job, bucket.job->left_node, status);
   }
+  sent_one(bucket);
+}
+
+void Core::sent_one(Bucket& bucket) {
+  --bucket.operation.pending_sends;
+  retire_if_over(bucket);
 }
 
 // Messages that the transport has not got.
@@ -178,7 +184,7 @@ void Core::drop_sends(List<SendBuffer>& list) {
   while (SendBuffer* const buffer = list.pop_front()) {
     Bucket& bucket = *buffer->bucket;
     pool_.release(buffer);
-    sent_one(bucket, ok_status());
+    sent_one(bucket);
   }
 }
 

@@ -47,8 +47,8 @@ struct Operation {
   MessageHeader header{};    // what all its messages have in common
   bool begun = false;        // reducer: begin() without commit() or abandon()
   bool receives = false;     // expects messages from the left neighbour
-  bool needs_grant = false;  // sends, and may not before the right neighbour says so
-  bool granted = false;      // it has said so, or need not
+  bool needs_grant = false;  // the right neighbour will say that it has started; nothing is sent before
+  bool granted = false;      // it has said so, or will not
   bool not_finite = false;
   bool gathering = false;      // a finished sum has arrived: for status
   uint64_t first_ns = 0;       // first local submit
@@ -93,7 +93,7 @@ struct EarlyMessage {
 
 // "I have started (bucket, sequence)" from the right neighbour, until this node starts it too.
 struct StoredGrant {
-  uint64_t sequence = 0;  // 0: none
+  uint64_t sequence = 0;
   Signature signature;
 };
 
@@ -134,7 +134,7 @@ struct Bucket {
   std::vector<RankSlot> ranks;
   Gather gather;
   Operation operation;
-  StoredGrant grant;
+  std::vector<StoredGrant> grants;  // ascending; a root may be ahead by up to P broadcasts
   GrantSend grant_send;
   List<EarlyMessage> early;
   uint32_t early_count = 0;

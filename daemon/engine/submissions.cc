@@ -71,42 +71,42 @@ Status Core::check(const Job& job, uint32_t local, const layout::Submission& sub
   }
   const Bucket& target = **bucket;
   const RankSlot& slot = target.ranks[local];
-  const std::string what = operation_label(target, submission.sequence) + ": ";
+  const auto what = [&target, &submission] { return operation_label(target, submission.sequence) + ": "; };
   const bool barrier = submission.operation == layout::kOpBarrier;
   const bool broadcast = submission.operation == layout::kOpBroadcast;
   if ((!barrier && !broadcast && submission.operation != layout::kOpAllreduce) ||
       barrier != (submission.bucket == layout::kBarrierBucket)) {
-    return Status(Code::kInvalidArgument, what + "operation kind " + std::to_string(submission.operation) +
+    return Status(Code::kInvalidArgument, what() + "operation kind " + std::to_string(submission.operation) +
                                               " is unknown or not meant for this bucket");
   }
   if (slot.pending) {
     return Status(Code::kInvalidArgument,
-                  what + "operation " + std::to_string(slot.last) + " has not been completed");
+                  what() + "operation " + std::to_string(slot.last) + " has not been completed");
   }
   if (submission.sequence != slot.last + 1) {
     return Status(Code::kInvalidArgument,
-                  what + "the next sequence number is " + std::to_string(slot.last + 1));
+                  what() + "the next sequence number is " + std::to_string(slot.last + 1));
   }
   if (submission.dtype != target.dtype) {
-    return Status(Code::kMismatch, what + "the bucket holds " + std::string(dtype_name(target.dtype)) +
+    return Status(Code::kMismatch, what() + "the bucket holds " + std::string(dtype_name(target.dtype)) +
                                        ", the submission says " + std::string(dtype_name(submission.dtype)) +
                                        " (" + std::to_string(submission.dtype) + ")");
   }
   if (submission.reduce_op > static_cast<uint8_t>(compress::ReduceOp::kProduct)) {
     return Status(Code::kInvalidArgument,
-                  what + "reduction " + std::to_string(submission.reduce_op) + " is unknown");
+                  what() + "reduction " + std::to_string(submission.reduce_op) + " is unknown");
   }
   if (!std::isfinite(submission.scale) || !(submission.scale > 0)) {
     return Status(Code::kInvalidArgument,
-                  what + "scale " + std::to_string(submission.scale) + " is not a positive number");
+                  what() + "scale " + std::to_string(submission.scale) + " is not a positive number");
   }
   if (broadcast ? submission.root >= job.spec.rank_node.size() : submission.root != 0) {
     return Status(Code::kInvalidArgument,
-                  what + "root " + std::to_string(submission.root) + " is not a rank of a world of " +
+                  what() + "root " + std::to_string(submission.root) + " is not a rank of a world of " +
                       std::to_string(job.spec.rank_node.size()) + ", or not 0 where there is no root");
   }
   if (!reserved_is_zero(submission)) {
-    return Status(Code::kInvalidArgument, what + "reserved fields are not zero: the client is newer");
+    return Status(Code::kInvalidArgument, what() + "reserved fields are not zero: the client is newer");
   }
   return ok_status();
 }

@@ -46,7 +46,8 @@ void expect_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
   for (uint32_t n = 0; n < cluster.nodes(); ++n) {
     const auto values = cluster.node(n).results[bucket]->as<int32_t>();
     for (size_t k = 0; k < values.size(); ++k) {
-      const auto expected = static_cast<int32_t>(k * 31 + bucket * 7 + step * 3) * world + world * (world - 1) / 2;
+      const auto expected =
+          static_cast<int32_t>(k * 31 + bucket * 7 + step * 3) * world + world * (world - 1) / 2;
       ASSERT_EQ(values[k], expected) << "node " << n << ", bucket " << bucket << ", element " << k;
     }
   }

@@ -27,7 +27,8 @@ int main(void) {
   options.world = 1;
   options.socket = "/nonexistent/gradwired.sock";
 
-  check(sizeof(gw_status) == 4 && sizeof(gw_dtype) == 1 && sizeof(gw_reduce_op) == 1, "sizes of the scalar types");
+  check(sizeof(gw_status) == 4 && sizeof(gw_dtype) == 1 && sizeof(gw_reduce_op) == 1,
+        "sizes of the scalar types");
   check(sizeof(gw_layer) == 16, "size of gw_layer");
   check(GW_OK == 0 && GW_ERR_INTERNAL == 13 && GW_UINT8 == 6 && GW_PRODUCT == 4, "values of the enumerators");
   check(gw_last_error() != NULL, "a last error before any failure");
@@ -39,7 +40,8 @@ int main(void) {
   options.struct_size = 0;
   check(gw_join(&options, &job) == GW_ERR_INVALID, "join without struct_size");
 
-  check(gw_bucket_create(NULL, "b", GW_FLOAT32, &layer, 1, GW_BUCKET_GRADIENT, &bucket) == GW_ERR_INVALID, "create");
+  check(gw_bucket_create(NULL, "b", GW_FLOAT32, &layer, 1, GW_BUCKET_GRADIENT, &bucket) == GW_ERR_INVALID,
+        "create");
   check(gw_bucket_destroy(NULL) == GW_ERR_INVALID, "destroy");
   check(gw_bucket_elements(NULL) == 0 && gw_bucket_bytes(NULL) == 0, "sizes of no bucket");
   check(gw_bucket_gradient(NULL) == NULL && gw_bucket_result(NULL) == NULL, "memory of no bucket");

@@ -55,4 +55,14 @@ inline std::string last_error() {
   return gw_last_error();
 }
 
+struct Attempt {
+  gw_status status;
+  std::string error;
+};
+
+inline void expect(const Attempt& attempt, gw_status status, const char* part) {
+  EXPECT_EQ(attempt.status, status) << attempt.error;
+  EXPECT_NE(attempt.error.find(part), std::string::npos) << attempt.error;
+}
+
 }  // namespace gradwire::client

@@ -118,9 +118,7 @@ void FakeDaemon::run() {
     (void)!::read(kick_.get(), &count, sizeof(count));
     const std::lock_guard lock(mutex_);
     for (auto& rank : ranks_) {
-      if (rank->joined && ::read(rank->submitted.get(), &count, sizeof(count)) > 0) {
-        ++wakeups_;
-      }
+      (void)!::read(rank->submitted.get(), &count, sizeof(count));
     }
   }
 }

@@ -53,7 +53,6 @@ class FakeDaemon {
   void die();  // closes every socket; the socket file stays
   void complete_from_now();
   nlohmann::json last_join() const;
-  uint64_t wakeups() const { return wakeups_.load(); }  // times a trainer had to write the event
 
  private:
   struct Memory {
@@ -111,7 +110,6 @@ class FakeDaemon {
   uint32_t next_bucket_ = 1;
   nlohmann::json last_join_;
   uint64_t operations_ = 0;
-  std::atomic<uint64_t> wakeups_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -1,5 +1,5 @@
 #include <chrono>
-#include <numeric>
+#include <cstdlib>
 
 #include "tests/client/client_fixture.h"
 
@@ -222,6 +222,22 @@ TEST(Job, TrafficComesFromTheDaemonAndOldCallersGetWhatFits) {
   EXPECT_EQ(small.wire_bytes, 555u);
   small.struct_size = 0;
   EXPECT_EQ(gw_job_traffic(job, &small), GW_ERR_INVALID);
+  EXPECT_EQ(gw_leave(job), GW_OK);
+}
+
+TEST(Job, ASleepingDaemonIsWokenAndNobodyHasToSpin) {
+  ASSERT_EQ(setenv("GRADWIRE_SPIN", "0", 1), 0);
+  FakeDaemon daemon;
+  gw_job* job = join_or_fail(daemon);
+  ASSERT_EQ(unsetenv("GRADWIRE_SPIN"), 0);
+  gw_bucket* bucket = bucket_or_fail(job, "b", 1);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(gw_allreduce(bucket, GW_SUM), GW_OK) << gw_last_error();
+    ASSERT_EQ(gw_wait(bucket, 10'000, nullptr), GW_OK) << gw_last_error();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // asleep by now
+  ASSERT_EQ(gw_allreduce(bucket, GW_SUM), GW_OK);
+  ASSERT_EQ(gw_wait(bucket, 10'000, nullptr), GW_OK);
   EXPECT_EQ(gw_leave(job), GW_OK);
 }
 

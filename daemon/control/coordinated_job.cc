@@ -1,0 +1,240 @@
+#include "daemon/control/coordinated_job.h"
+
+#include <algorithm>
+
+#include "daemon/control/log.h"
+
+namespace gradwire::control {
+
+CoordinatedJob::CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& options, JobIdentity identity,
+                               uint64_t counter, Hooks hooks)
+    : scheduler_(scheduler),
+      options_(options),
+      identity_(std::move(identity)),
+      counter_(counter),
+      hooks_(std::move(hooks)),
+      deadline_(scheduler),
+      grace_(scheduler) {}
+
+std::vector<uint32_t> CoordinatedJob::ranks_of(const Node& node) const {
+  std::vector<uint32_t> ranks;
+  for (const auto& entry : node.ranks) {
+    ranks.push_back(entry.first);
+  }
+  return ranks;
+}
+
+std::optional<std::string> CoordinatedJob::place(uint32_t rank) const {
+  const auto found = rank_node_.find(rank);
+  if (found == rank_node_.end() || left_.contains(rank)) {
+    return std::nullopt;
+  }
+  const Node& node = nodes_.at(found->second);
+  return "node " + node.info.name + " (pid " + std::to_string(node.ranks.at(rank).pid) + ")";
+}
+
+std::string CoordinatedJob::place_of(uint32_t rank) const {
+  const auto found = rank_node_.find(rank);
+  const std::string text = "rank " + std::to_string(rank);
+  return found == rank_node_.end() ? text : text + " (node " + nodes_.at(found->second).info.name + ")";
+}
+
+std::string CoordinatedJob::places(const std::vector<uint32_t>& ranks) const {
+  constexpr size_t kShown = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + place_of(ranks[i]);
+  }
+  return ranks.size() > kShown ? text + " and " + std::to_string(ranks.size() - kShown) + " more" : text;
+}
+
+bool CoordinatedJob::owns(NodeKey key, uint32_t rank) const {
+  const auto found = rank_node_.find(rank);
+  return found != rank_node_.end() && found->second == key;
+}
+
+void CoordinatedJob::broadcast(const Json& document) {
+  for (auto& [key, node] : nodes_) {
+    node.link->send(document);
+  }
+}
+
+void CoordinatedJob::node_ready(Node& node) {
+  node.ready = true;
+  const bool all =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.ready; });
+  if (state_ == State::kConnecting && all) {
+    state_ = State::kRunning;
+    deadline_.stop();
+    broadcast({{"type", "go"}});
+    log_info("job_formed", {{"job", identity_.name},
+                            {"run", identity_.run_id},
+                            {"world", std::to_string(world_)},
+                            {"nodes", std::to_string(nodes_.size())}});
+  }
+}
+
+Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json& document) {
+  const auto self = shared_from_this();  // the hooks may forget this job
+  const auto found = nodes_.find(key);
+  if (found == nodes_.end() || state_ == State::kOver) {
+    return ok_status();  // crossed the epoch's end
+  }
+  Node& node = found->second;
+  if (type == "rank_gone") {
+    return rank_gone(key, document);
+  }
+  if (type == "stopping") {
+    lost(key, read_failure(document));
+    return ok_status();
+  }
+  if (state_ == State::kForming) {
+    return Status(Code::kCorrupt, "a document '" + clean(type, 40) + "' before the job is complete");
+  }
+  if (type == "ready") {
+    node_ready(node);
+    return ok_status();
+  }
+  if (type == "failed") {
+    suspect(node, read_failure(document));
+    return ok_status();
+  }
+  if (type == "bucket") {
+    return bucket(key, document);
+  }
+  if (type == "bucket_ready" || type == "bucket_failed") {
+    Fields fields(document);
+    const auto number = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
+    GRADWIRE_RETURN_IF_ERROR(fields.status());
+    if (type == "bucket_ready") {
+      rounds_->ready(node.index, number);
+    } else {
+      rounds_->failed(number, read_failure(document).with_context("node " + node.info.name));
+    }
+    return ok_status();
+  }
+  if (type == "stall") {
+    return stall(document);
+  }
+  if (type == "misses") {
+    return stalls_->misses(node.index, document, world_);
+  }
+  if (type == "leave") {
+    return rank_left(key, document);
+  }
+  return Status(Code::kCorrupt, "the type '" + clean(type, 40) + "' is unknown");
+}
+
+Status CoordinatedJob::bucket(NodeKey key, const Json& document) {
+  Fields fields(document);
+  const auto rank = fields.number<uint32_t>("rank", 0, world_ - 1);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("bucket"));
+  const Result<Manifest> manifest = read_manifest(document);
+  GRADWIRE_RETURN_IF_ERROR(manifest.status());
+  if (!owns(key, rank) || left_.contains(rank)) {
+    return Status(Code::kCorrupt, "bucket: rank " + std::to_string(rank) + " is not a rank of that node");
+  }
+  rounds_->created(rank, *manifest);
+  return ok_status();
+}
+
+Status CoordinatedJob::stall(const Json& document) {
+  const Result<StallReport> report = read_stall(document);
+  GRADWIRE_RETURN_IF_ERROR(report.status());
+  stalls_->stalled(*report);
+  return ok_status();
+}
+
+Status CoordinatedJob::rank_left(NodeKey key, const Json& document) {
+  const Result<RankLeft> left = read_left(document);
+  GRADWIRE_RETURN_IF_ERROR(left.status());
+  if (!owns(key, left->rank) || !left_.insert(left->rank).second) {
+    return Status(Code::kCorrupt, "leave: rank " + std::to_string(left->rank) +
+                                      " is not a rank of that node, or has left before");
+  }
+  broadcast(left_document("rank_left", *left));
+  rounds_->rank_left(left->rank);
+  if (left_.size() == world_) {
+    state_ = State::kOver;
+    broadcast({{"type", "end"}});
+    hooks_.over(*this, ok_status());
+  }
+  return ok_status();
+}
+
+Status CoordinatedJob::rank_gone(NodeKey key, const Json& document) {
+  Fields fields(document);
+  const auto rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
+  const std::string why = fields.text("why", 1, kMaxSentence);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("rank_gone"));
+  if (!owns(key, rank)) {
+    return state_ == State::kForming ? ok_status()  // it was refused
+                                     : Status(Code::kCorrupt, "rank_gone: not a rank of that node");
+  }
+  Node& node = nodes_.at(key);
+  if (state_ == State::kForming) {
+    rank_node_.erase(rank);
+    node.ranks.erase(rank);
+    rank_withdrawn();
+    return ok_status();
+  }
+  if (!left_.contains(rank)) {
+    abort(Status(Code::kAborted, "rank " + std::to_string(rank) + " on node " + node.info.name + " " + why));
+  }
+  return ok_status();
+}
+
+void CoordinatedJob::suspect(const Node& node, const Status& cause) {
+  if (grace_.running()) {
+    return;
+  }
+  // A peer's death shows at its neighbours' data path first; who died is known a moment later.
+  const Status sentence(cause.code(), "node " + node.info.name + ": " + cause.message());
+  const Nanoseconds grace = std::min<Nanoseconds>(std::chrono::milliseconds(150), options_.peer_timeout / 8);
+  grace_.start(grace, [this, sentence] { abort(sentence); });
+}
+
+void CoordinatedJob::lost(NodeKey key, const Status& why) {
+  const auto found = nodes_.find(key);
+  if (found == nodes_.end() || state_ == State::kOver) {
+    return;
+  }
+  Node& node = found->second;
+  if (state_ == State::kForming) {
+    for (const auto& entry : node.ranks) {
+      rank_node_.erase(entry.first);
+    }
+    nodes_.erase(found);
+    rank_withdrawn();
+    return;
+  }
+  abort(Status(Code::kAborted, describe_node(node.info.name, ranks_of(node)) + " is gone: " + why.message()));
+}
+
+void CoordinatedJob::rank_withdrawn() {
+  if (rank_node_.empty()) {
+    deadline_.stop();
+  }
+  if (nodes_.empty()) {
+    state_ = State::kOver;
+    hooks_.over(*this, ok_status());
+  }
+}
+
+void CoordinatedJob::abort(const Status& cause) {
+  if (state_ == State::kOver) {
+    return;
+  }
+  const auto self = shared_from_this();
+  state_ = State::kOver;
+  deadline_.stop();
+  grace_.stop();
+  if (!nodes_.empty()) {
+    log_warning("job_aborted",
+                {{"job", identity_.name}, {"run", identity_.run_id}, {"cause", cause.message()}});
+  }
+  broadcast(failure_document("abort", cause));
+  hooks_.over(*this, cause);
+}
+
+}  // namespace gradwire::control

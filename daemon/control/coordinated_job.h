@@ -1,0 +1,102 @@
+// One epoch of one job, as its coordinator sees it: gathers the ranks, starts the epoch on all nodes,
+// compares buckets, names the culprits, and ends it everywhere with one cause.
+//
+// A state machine without I/O on one thread. Documents are those of docs/control-protocol.md.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "daemon/control/bucket_rounds.h"
+#include "daemon/control/documents.h"
+#include "daemon/control/link.h"
+#include "daemon/control/stall_watch.h"
+
+namespace gradwire::control {
+
+struct CoordinatorOptions {
+  NodeInfo self;
+  Nanoseconds peer_timeout{};
+  Nanoseconds operation_timeout{};
+  Json policy;                                      // handed out with every bucket
+  std::function<std::string(size_t bytes)> random;  // for the epochs' keys
+};
+
+using NodeKey = uint64_t;  // a member's connection, never reused
+
+class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
+ public:
+  struct Hooks {
+    std::function<void(CoordinatedJob&)> formed;  // it takes no more ranks
+    // It has ended; every member has been told. The job may be forgotten.
+    std::function<void(CoordinatedJob&, const Status& cause)> over;
+  };
+  CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& options, JobIdentity identity,
+                 uint64_t counter, Hooks hooks);
+
+  const JobIdentity& identity() const { return identity_; }
+  bool forming() const { return state_ == State::kForming; }
+
+  // While forming.
+  void attach(NodeKey key, LinkPtr link, const NodeInfo& info);
+  bool knows(uint32_t rank) const { return rank_node_.contains(rank); }
+  void join(NodeKey key, const RankJoin& join);
+  // Where the rank is, unless it has left or never came.
+  std::optional<std::string> place(uint32_t rank) const;
+
+  // A document of an attached member, other than hello, join and beat. kCorrupt: odd, the link must end.
+  Status document(NodeKey key, const std::string& type, const Json& document);
+  void lost(NodeKey key, const Status& why);
+  // Ends it everywhere.
+  void abort(const Status& cause);
+
+ private:
+  enum class State { kForming, kConnecting, kRunning, kOver };
+  struct Rank {
+    int32_t pid = 0;
+    uint32_t world = 0;
+  };
+  struct Node {
+    LinkPtr link;
+    NodeInfo info;
+    uint32_t index = 0;  // in the epoch
+    bool ready = false;
+    std::map<uint32_t, Rank> ranks;
+  };
+
+  std::vector<uint32_t> ranks_of(const Node& node) const;
+  std::string place_of(uint32_t rank) const;  // "rank 3 (node b)"
+  std::string places(const std::vector<uint32_t>& ranks) const;
+  bool owns(NodeKey key, uint32_t rank) const;
+  void broadcast(const Json& document);
+  void expire();
+  void start_epoch();
+  void node_ready(Node& node);
+  Status bucket(NodeKey key, const Json& document);
+  Status rank_left(NodeKey key, const Json& document);
+  Status rank_gone(NodeKey key, const Json& document);
+  Status stall(const Json& document);
+  void suspect(const Node& node, const Status& cause);
+  void rank_withdrawn();  // while forming
+
+  Scheduler& scheduler_;
+  const CoordinatorOptions& options_;
+  JobIdentity identity_;
+  uint64_t counter_;
+  Hooks hooks_;
+  State state_ = State::kForming;
+  uint32_t world_ = 0;
+  std::map<NodeKey, Node> nodes_;
+  std::vector<NodeKey> order_;  // index in the epoch -> node
+  std::map<uint32_t, NodeKey> rank_node_;
+  std::set<uint32_t> left_;
+  Nanoseconds join_deadline_{};
+  Timer deadline_;  // of joining and of connecting
+  Timer grace_;     // a cause from the data path waits for a better one
+  std::unique_ptr<BucketRounds> rounds_;
+  std::unique_ptr<StallWatch> stalls_;
+};
+
+}  // namespace gradwire::control

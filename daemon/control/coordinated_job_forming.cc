@@ -1,0 +1,161 @@
+// From the first rank to the epoch's start.
+#include <algorithm>
+
+#include "daemon/control/coordinated_job.h"
+#include "daemon/control/log.h"
+
+namespace gradwire::control {
+namespace {
+
+uint64_t to_ms(Nanoseconds duration) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+}  // namespace
+
+void CoordinatedJob::attach(NodeKey key, LinkPtr link, const NodeInfo& info) {
+  Node& node = nodes_[key];
+  node.link = std::move(link);
+  node.info = info;
+}
+
+void CoordinatedJob::join(NodeKey key, const RankJoin& join) {
+  Node& node = nodes_.at(key);
+  const auto refuse = [&](const Status& why) {
+    Json document = failure_document("join_refused", why);
+    document["rank"] = join.rank;
+    node.link->send(document);
+  };
+  if (join.rank >= join.world) {
+    refuse(Status(Code::kInvalidArgument, "rank " + std::to_string(join.rank) +
+                                              " is not below the world size " + std::to_string(join.world)));
+    return;
+  }
+  if (const auto other = place(join.rank)) {
+    refuse(Status(Code::kAlreadyExists, "rank " + std::to_string(join.rank) + " of " + describe(identity_) +
+                                            " joined on node " + node.info.name + " (pid " +
+                                            std::to_string(join.pid) + ") and is already there on " +
+                                            *other));
+    return;
+  }
+  const auto self = shared_from_this();
+  const uint32_t first_rank = rank_node_.empty() ? join.rank : rank_node_.begin()->first;
+  const std::string first_place = place_of(first_rank);
+  rank_node_[join.rank] = key;
+  node.ranks[join.rank] = Rank{join.pid, join.world};
+  if (rank_node_.size() == 1) {
+    world_ = join.world;
+  } else if (join.world != world_) {
+    abort(Status(Code::kMismatch, "the ranks of " + describe(identity_) + " disagree on the world size: " +
+                                      std::to_string(world_) + " on " + first_place + " and " +
+                                      std::to_string(join.world) + " on " + place_of(join.rank)));
+    return;
+  }
+  const Nanoseconds timeout =
+      std::min<Nanoseconds>(std::chrono::milliseconds(join.timeout_ms), options_.operation_timeout);
+  const Nanoseconds now = scheduler_.now();
+  if (!deadline_.running() || now + timeout < join_deadline_) {
+    join_deadline_ = now + timeout;
+    deadline_.start(timeout, [this] { expire(); });
+  }
+  if (rank_node_.size() == world_) {
+    start_epoch();
+  }
+}
+
+void CoordinatedJob::expire() {
+  if (state_ == State::kForming) {
+    std::vector<uint32_t> missing;
+    for (uint32_t rank = 0; rank < world_; ++rank) {
+      if (!rank_node_.contains(rank)) {
+        missing.push_back(rank);
+      }
+    }
+    std::string present;
+    for (const auto& [key, node] : nodes_) {
+      if (!node.ranks.empty()) {
+        present += (present.empty() ? "" : ", ") + describe_node(node.info.name, ranks_of(node));
+      }
+    }
+    abort(Status(Code::kDeadlineExceeded,
+                 describe(identity_) + ": rank" + (missing.size() == 1 ? " " : "s ") + list_ranks(missing) +
+                     " of " + std::to_string(world_) + " did not join in time; there are " + present));
+    return;
+  }
+  std::string silent;
+  for (const auto& [key, node] : nodes_) {
+    if (!node.ready) {
+      silent += (silent.empty() ? "" : ", ") + describe_node(node.info.name, ranks_of(node));
+    }
+  }
+  abort(Status(Code::kDeadlineExceeded, describe(identity_) + " did not start in time on " + silent));
+}
+
+void CoordinatedJob::start_epoch() {
+  std::erase_if(nodes_, [](const auto& entry) { return entry.second.ranks.empty(); });
+  const NodeInfo& first = nodes_.begin()->second.info;
+  for (const auto& [key, node] : nodes_) {
+    order_.push_back(key);
+    if (node.info.max_payload != first.max_payload) {
+      abort(Status(Code::kMismatch, "transport.segment differs: messages carry " +
+                                        std::to_string(first.max_payload) + " bytes on node " + first.name +
+                                        " and " + std::to_string(node.info.max_payload) + " on node " +
+                                        node.info.name + "; configure the same on all nodes"));
+      return;
+    }
+  }
+  std::sort(order_.begin(), order_.end(), [this](NodeKey a, NodeKey b) {
+    return nodes_.at(a).ranks.begin()->first < nodes_.at(b).ranks.begin()->first;
+  });
+  state_ = State::kConnecting;
+  Epoch epoch;
+  epoch.key = options_.random(16);
+  epoch.counter = counter_;
+  epoch.world = world_;
+  epoch.max_payload = first.max_payload;
+  for (uint32_t index = 0; index < order_.size(); ++index) {
+    Node& node = nodes_.at(order_[index]);
+    node.index = index;
+    epoch.nodes.push_back({node.info.name, node.info.instance, node.info.transport_address,
+                           node.info.control_address, ranks_of(node)});
+  }
+  const auto nodes = static_cast<uint32_t>(order_.size());
+  const auto send = [this](uint32_t index, const Json& document) {
+    nodes_.at(order_[index]).link->send(document);
+  };
+  const auto all_places = [this](const std::vector<uint32_t>& ranks) { return places(ranks); };
+  rounds_ = std::make_unique<BucketRounds>(
+      scheduler_, options_.operation_timeout, options_.policy, world_, nodes,
+      BucketRounds::Hooks{send, [this](uint32_t rank) { return place_of(rank); },
+                          [this](uint32_t rank) { return nodes_.at(rank_node_.at(rank)).index; },
+                          all_places});
+  stalls_ = std::make_unique<StallWatch>(
+      scheduler_, options_.peer_timeout, nodes,
+      StallWatch::Hooks{send, all_places,
+                        [this](uint32_t index) {
+                          const Node& node = nodes_.at(order_[index]);
+                          return describe_node(node.info.name, ranks_of(node));
+                        },
+                        [this](const StallReport& report, const std::string& sentence) {
+                          if (report.deadline) {
+                            abort(Status(Code::kDeadlineExceeded,
+                                         "operation_timeout (" +
+                                             format_duration_ms(to_ms(options_.operation_timeout)) +
+                                             "): " + sentence));
+                            return;
+                          }
+                          log_warning("stall", {{"job", identity_.name}, {"what", sentence}});
+                          broadcast({{"type", "stalled"},
+                                     {"bucket", report.bucket},
+                                     {"sequence", report.sequence},
+                                     {"message", sentence}});
+                        }});
+  hooks_.formed(*this);
+  deadline_.start(options_.operation_timeout, [this] { expire(); });
+  for (uint32_t index = 0; index < nodes; ++index) {
+    epoch.index = index;
+    nodes_.at(order_[index]).link->send(epoch_document(epoch));
+  }
+}
+
+}  // namespace gradwire::control

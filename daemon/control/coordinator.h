@@ -1,0 +1,67 @@
+// Coordinator: all jobs whose rendezvous is this daemon. Greets members, finds the job that a document
+// belongs to, watches the links.
+//
+// A state machine without I/O on one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "daemon/control/coordinated_job.h"
+#include "daemon/control/liveness.h"
+
+namespace gradwire::control {
+
+inline constexpr Nanoseconds kHelloTimeout = std::chrono::seconds(5);
+
+class Coordinator {
+ public:
+  Coordinator(Scheduler& scheduler, CoordinatorOptions options);
+  ~Coordinator();
+
+  // A member's link, before its hello.
+  void accept(LinkPtr link);
+  // Ends all jobs with this cause.
+  void stop(const Status& cause);
+
+  size_t members() const { return members_.size(); }
+  size_t jobs() const;  // forming or running
+
+ private:
+  struct Member {
+    Member(Scheduler& scheduler, LinkPtr its_link) : link(std::move(its_link)), hello_deadline(scheduler) {}
+    LinkPtr link;
+    NodeInfo info;
+    JobIdentity identity;
+    std::shared_ptr<CoordinatedJob> job;  // nullptr before hello
+    std::unique_ptr<Liveness> liveness;
+    Timer hello_deadline;
+  };
+  struct Identity {
+    uint64_t epochs = 0;
+    std::shared_ptr<CoordinatedJob> forming;
+    std::vector<std::shared_ptr<CoordinatedJob>> running;
+    // Ranks that come a moment after the others failed to agree hear the same cause.
+    std::shared_ptr<CoordinatedJob> failed;
+    Status failure;
+    Nanoseconds failed_at{};
+  };
+
+  void received(NodeKey key, const Json& document);
+  Status greet(NodeKey key, Member& member, const Json& document);
+  Status join(NodeKey key, Member& member, const Json& document);
+  void closed(NodeKey key, const Status& why);
+  void drop(NodeKey key);  // closes the link
+  std::shared_ptr<CoordinatedJob> forming_job(const JobIdentity& identity);
+  void job_over(CoordinatedJob& job, const Status& cause);
+
+  Scheduler& scheduler_;
+  CoordinatorOptions options_;
+  NodeKey last_key_ = 0;
+  std::map<NodeKey, std::unique_ptr<Member>> members_;
+  std::map<JobIdentity, Identity> identities_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for work that is posted
+};
+
+}  // namespace gradwire::control

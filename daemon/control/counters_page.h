@@ -1,0 +1,62 @@
+// The daemon's side of the counters page (client/layout/counters_layout.h). One thread writes: the engine's.
+//
+// A job that has ended stays visible for ten minutes, or until its place is needed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/layout/counters_layout.h"
+#include "client/wire/unique_fd.h"
+#include "config/base/result.h"
+#include "daemon/control/member.h"
+#include "daemon/control/slots.h"
+#include "daemon/engine/snapshot.h"
+
+namespace gradwire::control {
+
+class CountersPage {
+ public:
+  static Result<std::unique_ptr<CountersPage>> create(const std::string& runtime_dir, const std::string& node,
+                                                      const std::string& version,
+                                                      const std::string& transport);
+  ~CountersPage();  // the file stays, without its lock: a stale page
+  CountersPage(const CountersPage&) = delete;
+  CountersPage& operator=(const CountersPage&) = delete;
+
+  void heartbeat(uint64_t now_ns);
+  // All jobs that have not ended; snapshots[i] is the engine's view of jobs[i] (id 0: it has none).
+  void publish(const std::vector<JobFacts>& jobs, const std::vector<engine::JobSnapshot>& snapshots,
+               uint64_t now_ns);
+  // The last word on a job.
+  void publish_ended(const JobFacts& job, const engine::JobSnapshot& snapshot, uint64_t now_ns);
+
+ private:
+  CountersPage(wire::UniqueFd fd, void* page);
+  void write_job(const JobFacts& job, const engine::JobSnapshot& snapshot);
+  void write_ranks(const JobFacts& job, const engine::JobSnapshot& snapshot);
+  void write_buckets(const JobFacts& job, const engine::JobSnapshot& snapshot);
+  void write_peers(const JobFacts& job);
+  void erase_job(uint64_t job);
+  bool make_room();  // forgets the job that ended first
+  int take(Slots& slots, Slots::Key key);
+  void count_dropped();
+
+  template <typename Record>
+  Record* table(uint64_t offset) const;
+  layout::CountersHeader* header() const;
+
+  wire::UniqueFd fd_;
+  void* page_;
+  std::string path_;  // data path of the transport
+  Slots jobs_{layout::kCounterJobs};
+  Slots ranks_{layout::kCounterRanks};
+  Slots buckets_{layout::kCounterBuckets};
+  Slots peers_{layout::kCounterPeers};
+  std::map<uint64_t, uint64_t> ended_;  // job -> when (ns); job numbers ascend with time
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,246 @@
+#include "daemon/control/documents.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace gradwire::control {
+namespace {
+
+std::optional<Code> code_from_name(std::string_view name) {
+  for (int value = 1; value <= static_cast<int>(Code::kInternal); ++value) {
+    if (code_name(static_cast<Code>(value)) == name) {
+      return static_cast<Code>(value);
+    }
+  }
+  return std::nullopt;
+}
+
+// "1.13" of "ucx 1.13.1", "0.1" of "0.1.0"
+std::string major_minor(const std::string& version) {
+  const size_t first = version.find('.');
+  const size_t second = first == std::string::npos ? first : version.find('.', first + 1);
+  return version.substr(0, second);
+}
+
+Status check_epoch(const Epoch& epoch) {
+  std::vector<bool> seen(epoch.world, false);
+  uint64_t ranks = 0;
+  for (const EpochNode& node : epoch.nodes) {
+    if (node.ranks.empty() || !std::is_sorted(node.ranks.begin(), node.ranks.end())) {
+      return Status(Code::kCorrupt, "a node of the epoch has no ranks, or not in ascending order");
+    }
+    for (const uint32_t rank : node.ranks) {
+      if (rank >= epoch.world || seen[rank]) {
+        return Status(Code::kCorrupt, "rank " + std::to_string(rank) + " of the epoch is twice or too high");
+      }
+      seen[rank] = true;
+      ++ranks;
+    }
+  }
+  if (ranks != epoch.world || epoch.index >= epoch.nodes.size()) {
+    return Status(Code::kCorrupt, "the epoch's nodes do not have its " + std::to_string(epoch.world) +
+                                      " ranks, or its index is too high");
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+std::string describe(const JobIdentity& identity) {
+  return "job '" + identity.name + "', run '" + identity.run_id + "'";
+}
+
+Json hello_document(const NodeInfo& node, const JobIdentity* job) {
+  Json document{{"type", "hello"},
+                {"protocol", kPeerProtocol},
+                {"node", node.name},
+                {"instance", to_hex(node.instance)},
+                {"version", node.version},
+                {"transport", node.transport},
+                {"transport_address", to_hex(node.transport_address)},
+                {"control_address", node.control_address},
+                {"max_payload", node.max_payload},
+                {"peer_timeout_ms", node.peer_timeout_ms},
+                {"operation_timeout_ms", node.operation_timeout_ms}};
+  if (job != nullptr) {
+    document["job"] = {{"uid", job->uid}, {"name", job->name}, {"run_id", job->run_id}};
+  }
+  return document;
+}
+
+Result<NodeInfo> read_hello(const Json& document) {
+  Fields fields(document);
+  NodeInfo node;
+  node.name = fields.text("node", 1, kMaxName);
+  node.instance = fields.hex("instance", 16, 16);
+  node.version = fields.text("version", 1, 31);
+  node.transport = fields.text("transport", 1, 63);
+  node.transport_address = fields.hex("transport_address", 0, kMaxTransportAddress);
+  node.control_address = fields.text("control_address", 0, 300);
+  node.max_payload = fields.number<uint32_t>("max_payload", 1024, 1u << 30);
+  node.peer_timeout_ms = fields.number("peer_timeout_ms", 1, uint64_t{1} << 40);
+  node.operation_timeout_ms = fields.number("operation_timeout_ms", 1, uint64_t{1} << 40);
+  if (!fields.ok()) {
+    return fields.status().with_context("hello");
+  }
+  return node;
+}
+
+Result<JobIdentity> read_hello_job(const Json& document) {
+  Fields outer(document);
+  const Json* job = outer.object("job");
+  if (job == nullptr) {
+    return outer.status().with_context("hello");
+  }
+  Fields fields(*job);
+  JobIdentity identity;
+  identity.uid = fields.number<uint32_t>("uid", 0, UINT32_MAX);
+  identity.name = fields.text("name", 1, kMaxJobName);
+  identity.run_id = fields.text("run_id", 0, kMaxJobName);
+  if (!fields.ok()) {
+    return fields.status().with_context("hello, job");
+  }
+  return identity;
+}
+
+Status check_versions(uint32_t protocol, const NodeInfo& theirs, const NodeInfo& ours) {
+  if (protocol == kPeerProtocol && major_minor(theirs.version) == major_minor(ours.version) &&
+      major_minor(theirs.transport) == major_minor(ours.transport)) {
+    return ok_status();
+  }
+  return Status(Code::kUnsupported, "node " + theirs.name + " runs gradwire " + theirs.version +
+                                        " (peer protocol " + std::to_string(protocol) + ", " +
+                                        theirs.transport + ") and node " + ours.name + " runs gradwire " +
+                                        ours.version + " (peer protocol " + std::to_string(kPeerProtocol) +
+                                        ", " + ours.transport + "): install the same versions on all nodes");
+}
+
+Json join_document(const RankJoin& join) {
+  return {{"type", "join"},
+          {"rank", join.rank},
+          {"world", join.world},
+          {"pid", join.pid},
+          {"timeout_ms", join.timeout_ms}};
+}
+
+Result<RankJoin> read_join(const Json& document) {
+  Fields fields(document);
+  RankJoin join;
+  join.world = fields.number<uint32_t>("world", 1, kMaxWorld);
+  join.rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
+  join.pid = fields.number<int32_t>("pid", 0, INT32_MAX);
+  join.timeout_ms = fields.number("timeout_ms", 1, uint64_t{1} << 40);
+  if (!fields.ok()) {
+    return fields.status().with_context("join");
+  }
+  return join;
+}
+
+Json epoch_document(const Epoch& epoch) {
+  Json nodes = Json::array();
+  for (const EpochNode& node : epoch.nodes) {
+    nodes.push_back({{"name", node.name},
+                     {"instance", to_hex(node.instance)},
+                     {"transport_address", to_hex(node.transport_address)},
+                     {"control_address", node.control_address},
+                     {"ranks", node.ranks}});
+  }
+  return {{"type", "epoch"},          {"key", to_hex(epoch.key)}, {"counter", epoch.counter},
+          {"world", epoch.world},     {"index", epoch.index},     {"max_payload", epoch.max_payload},
+          {"nodes", std::move(nodes)}};
+}
+
+Result<Epoch> read_epoch(const Json& document) {
+  Fields fields(document);
+  Epoch epoch;
+  epoch.key = fields.hex("key", 16, 16);
+  epoch.counter = fields.number("counter", 1, uint64_t{1} << 53);
+  epoch.world = fields.number<uint32_t>("world", 1, kMaxWorld);
+  epoch.index = fields.number<uint32_t>("index", 0, kMaxWorld - 1);
+  epoch.max_payload = fields.number<uint32_t>("max_payload", 1024, 1u << 30);
+  const Json* nodes = fields.array("nodes", kMaxWorld);
+  for (size_t i = 0; nodes != nullptr && i < nodes->size(); ++i) {
+    Fields entry((*nodes)[i]);
+    EpochNode node;
+    node.name = entry.text("name", 1, kMaxName);
+    node.instance = entry.hex("instance", 16, 16);
+    node.transport_address = entry.hex("transport_address", 0, kMaxTransportAddress);
+    node.control_address = entry.text("control_address", 0, 300);
+    node.ranks = entry.numbers("ranks", kMaxWorld, kMaxWorld - 1);
+    if (!entry.ok()) {
+      return entry.status().with_context("epoch, node " + std::to_string(i));
+    }
+    epoch.nodes.push_back(std::move(node));
+  }
+  if (!fields.ok()) {
+    return fields.status().with_context("epoch");
+  }
+  GRADWIRE_RETURN_IF_ERROR(check_epoch(epoch));
+  return epoch;
+}
+
+Json left_document(const char* type, const RankLeft& left) {
+  return {{"type", type}, {"rank", left.rank}, {"last", left.last}};
+}
+
+Result<RankLeft> read_left(const Json& document) {
+  Fields fields(document);
+  RankLeft left;
+  left.rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
+  const Json* last = fields.array("last", 1u << 20);
+  for (size_t i = 0; last != nullptr && i < last->size(); ++i) {
+    const Json& entry = (*last)[i];
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_number_unsigned() ||
+        !entry[1].is_number_unsigned() || entry[0].get<uint64_t>() > UINT32_MAX) {
+      fields.complain("last", "has an entry that is not a pair of bucket and sequence number");
+      break;
+    }
+    left.last.emplace_back(entry[0].get<uint32_t>(), entry[1].get<uint64_t>());
+  }
+  if (!fields.ok()) {
+    return fields.status().with_context("rank left");
+  }
+  return left;
+}
+
+Json failure_document(const char* type, const Status& status) {
+  return {{"type", type}, {"code", code_name(status.code())}, {"message", status.message()}};
+}
+
+Status read_failure(const Json& document) {
+  const auto member = [&document](const char* name) {
+    const auto found = document.find(name);
+    return found != document.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const std::string message = clean(member("message"), kMaxSentence);
+  return Status(code_from_name(member("code")).value_or(Code::kAborted),
+                message.empty() ? "the other daemon gave no cause" : message);
+}
+
+std::string list_ranks(const std::vector<uint32_t>& ranks) {
+  constexpr size_t kShown = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kShown) {
+    text += ",... (" + std::to_string(ranks.size()) + " in all)";
+  }
+  return text;
+}
+
+std::string describe_node(const std::string& name, const std::vector<uint32_t>& ranks) {
+  if (ranks.empty()) {
+    return "node " + name;
+  }
+  return "node " + name + (ranks.size() == 1 ? " (rank " : " (ranks ") + list_ranks(ranks) + ")";
+}
+
+std::string format_duration_ms(uint64_t milliseconds) {
+  if (milliseconds >= 1000 && milliseconds % 1000 == 0) {
+    return std::to_string(milliseconds / 1000) + "s";
+  }
+  return std::to_string(milliseconds) + "ms";
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,95 @@
+// What daemons tell each other (docs/control-protocol.md, "Two daemons"), as structs with a reader and a
+// writer each. Readers check every member; kCorrupt names the one that is wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/fields.h"
+
+namespace gradwire::control {
+
+inline constexpr uint32_t kPeerProtocol = 1;
+inline constexpr uint32_t kMaxWorld = 65536;
+inline constexpr size_t kMaxName = 255;  // bytes of a node's name
+inline constexpr size_t kMaxJobName = 127;
+inline constexpr size_t kMaxSentence = 4096;
+inline constexpr size_t kMaxTransportAddress = 64 << 10;
+
+struct JobIdentity {
+  uint32_t uid = 0;
+  std::string name;
+  std::string run_id;
+  auto operator<=>(const JobIdentity&) const = default;
+};
+std::string describe(const JobIdentity& identity);  // job 'name', run '0'
+
+// A node, as it announces itself.
+struct NodeInfo {
+  std::string name;
+  std::string instance;  // 16 random bytes of this daemon's life
+  std::string version;
+  std::string transport;          // "ucx 1.13.1"
+  std::string transport_address;  // opaque bytes
+  std::string control_address;    // "host:port", for people; may be empty
+  uint32_t max_payload = 0;
+  uint64_t peer_timeout_ms = 0;
+  uint64_t operation_timeout_ms = 0;
+};
+
+// First document in either direction; `job` only from the member.
+Json hello_document(const NodeInfo& node, const JobIdentity* job);
+Result<NodeInfo> read_hello(const Json& document);
+Result<JobIdentity> read_hello_job(const Json& document);
+// kUnsupported: the two cannot work together; the sentence names both versions.
+Status check_versions(uint32_t protocol, const NodeInfo& theirs, const NodeInfo& ours);
+
+struct RankJoin {
+  uint32_t rank = 0;
+  uint32_t world = 1;
+  int32_t pid = 0;
+  uint64_t timeout_ms = 0;
+};
+Json join_document(const RankJoin& join);
+Result<RankJoin> read_join(const Json& document);
+
+struct EpochNode {
+  std::string name;
+  std::string instance;
+  std::string transport_address;
+  std::string control_address;
+  std::vector<uint32_t> ranks;  // ascending, never empty
+};
+struct Epoch {
+  std::string key;       // 16 bytes
+  uint64_t counter = 0;  // of epochs of this identity on this coordinator
+  uint32_t world = 1;
+  uint32_t index = 0;  // of the receiving node
+  uint32_t max_payload = 0;
+  std::vector<EpochNode> nodes;  // ring order
+};
+Json epoch_document(const Epoch& epoch);
+Result<Epoch> read_epoch(const Json& document);
+
+using Sequences = std::vector<std::pair<uint32_t, uint64_t>>;  // bucket, sequence
+struct RankLeft {
+  uint32_t rank = 0;
+  Sequences last;
+};
+Json left_document(const char* type, const RankLeft& left);
+Result<RankLeft> read_left(const Json& document);
+
+// {"type":type, "code":..., "message":...}
+Json failure_document(const char* type, const Status& status);
+// Never ok; odd documents give kAborted with what is readable.
+Status read_failure(const Json& document);
+
+// "2,3"; of more than 16 the first ones and how many there are.
+std::string list_ranks(const std::vector<uint32_t>& ranks);
+// "node b (ranks 2,3)"
+std::string describe_node(const std::string& name, const std::vector<uint32_t>& ranks);
+std::string format_duration_ms(uint64_t milliseconds);  // "3s", "250ms"
+
+}  // namespace gradwire::control

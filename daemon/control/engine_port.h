@@ -1,0 +1,43 @@
+// The engine as the control plane sees it: calls that travel to the engine's thread in order, and answers
+// that come back on the control thread. Tests put a fake here.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "daemon/control/scheduler.h"
+#include "daemon/engine/engine.h"
+
+namespace gradwire::control {
+
+struct Traffic {
+  uint64_t operations = 0, raw_bytes = 0, wire_bytes = 0;
+};
+
+class EnginePort {
+ public:
+  using Done = std::function<void(const Status&)>;
+  using Left = std::function<void(const Result<std::vector<engine::BucketSequence>>&)>;
+
+  virtual ~EnginePort() = default;
+
+  virtual void add_job(engine::JobSpec spec, Done done) = 0;
+  virtual void add_bucket(engine::BucketSpec spec, Done done) = 0;
+  virtual void remove_bucket(engine::JobId job, uint32_t bucket, Done done) = 0;
+  virtual void leave_rank(engine::JobId job, uint32_t rank, Left done) = 0;
+  virtual void note_rank_left(engine::JobId job, uint32_t rank, std::vector<engine::BucketSequence> last) = 0;
+  virtual void abort_job(engine::JobId job, Status cause) = 0;
+  virtual void remove_job(engine::JobId job) = 0;
+  virtual void missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
+                             std::function<void(std::vector<uint32_t>)> done) = 0;
+  virtual void traffic(engine::JobId job, std::function<void(const Traffic&)> done) = 0;
+};
+
+// Work that takes long (memory to be zeroed) beside the control thread; `then` runs on the control thread.
+class Workshop {
+ public:
+  virtual ~Workshop() = default;
+  virtual void run(Work work, Work then) = 0;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,39 @@
+// What a rank says about a bucket, and how two ranks' sayings differ.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/fields.h"
+
+namespace gradwire::control {
+
+inline constexpr size_t kMaxLayers = 65536;
+inline constexpr size_t kMaxLayerName = 4096;
+inline constexpr size_t kMaxBucketName = 255;
+inline constexpr size_t kMaxManifestBytes = size_t{4} << 20;  // of names
+inline constexpr uint64_t kMaxElements = uint64_t{1} << 40;
+inline constexpr uint32_t kBucketGradient = 1;  // GW_BUCKET_GRADIENT
+
+struct Manifest {
+  std::string name;
+  uint8_t dtype = 0;
+  uint32_t flags = 0;
+  std::vector<std::pair<std::string, uint64_t>> layers;  // name, elements
+  bool operator==(const Manifest&) const = default;
+};
+
+// Members name, dtype, flags, layers of a document. kInvalidArgument names what is wrong.
+Result<Manifest> read_manifest(const Json& document);
+void write_manifest(const Manifest& manifest, Json* document);
+
+uint64_t manifest_elements(const Manifest& manifest);
+
+// One sentence on the first difference, with both values; `a_place` is like "rank 0 (node a)". The two
+// differ and have one name.
+std::string describe_difference(const Manifest& a, const std::string& a_place, const Manifest& b,
+                                const std::string& b_place);
+
+}  // namespace gradwire::control

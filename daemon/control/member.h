@@ -1,0 +1,134 @@
+// Member: one job on one node, from the first local rank's join to the epoch's end. Speaks with the job's
+// coordinator, which may be this very daemon, and drives the engine.
+//
+// A state machine without I/O on one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "client/layout/counters_layout.h"
+#include "daemon/control/liveness.h"
+#include "daemon/control/member_buckets.h"
+#include "daemon/control/node_context.h"
+
+namespace gradwire::control {
+
+// What `status` shows of a job and the engine does not know.
+struct JobFacts {
+  engine::JobId id = 0;
+  JobIdentity identity;
+  uint64_t epoch = 0;
+  uint32_t world = 0, nodes = 0, node_index = 0;
+  layout::JobState state = layout::JobState::kForming;
+  std::string cause;
+  struct Rank {
+    uint32_t rank = 0;
+    int32_t pid = 0;
+    layout::RankState state = layout::RankState::kAttached;
+  };
+  std::vector<Rank> ranks;  // local
+  struct Peer {
+    std::string node;
+    std::string ranks;
+    std::string address;  // control address
+    layout::PeerState state = layout::PeerState::kConnecting;
+    uint64_t heartbeat_ns = 0;
+  };
+  std::vector<Peer> peers;  // the other nodes
+};
+
+class Member : public std::enable_shared_from_this<Member> {
+ public:
+  struct Hooks {
+    std::function<void(Member&)> job_ends;  // the last moment at which the engine knows the job
+    std::function<void(Member&)> over;
+  };
+  Member(NodeContext& node, JobIdentity identity, std::string rendezvous, Hooks hooks);
+  ~Member();
+
+  const JobIdentity& identity() const { return identity_; }
+  const std::string& rendezvous() const { return rendezvous_; }
+  engine::JobId job() const { return job_; }
+  bool forming() const { return state_ == State::kConnecting || state_ == State::kForming; }
+  bool over() const { return state_ == State::kOver; }
+  const Status& cause() const { return cause_; }
+  JobFacts facts() const;
+
+  // A local trainer's requests. Replies come later, or inside the call.
+  void join(LocalJoin join, Reply<Joined> reply);
+  void create_bucket(uint32_t rank, const Manifest& manifest, Reply<BucketCreated> reply);
+  void destroy_bucket(uint32_t rank, uint32_t bucket, const Answer& reply);
+  void traffic(const Reply<Traffic>& reply);
+  void leave(uint32_t rank, const Answer& reply);
+  // The trainer of a rank that has not left is gone: "died (pid 12)".
+  void trainer_gone(uint32_t rank, const std::string& why);
+
+  // From the engine.
+  void engine_failed(const Status& cause);
+  void engine_stalled(const engine::Stall& stall);
+
+  // Ends the epoch for this node, and tells the coordinator: "the daemon on node b is stopping".
+  void stop(const Status& cause);
+
+ private:
+  enum class State {
+    kConnecting,  // to the coordinator
+    kForming,     // waits for all ranks
+    kStarting,    // the engine has the job
+    kRunning,
+    kFailing,  // the coordinator has been told, and is waited for
+    kOver
+  };
+  struct Local {
+    LocalJoin join;
+    Reply<Joined> reply;  // until it has joined or failed
+    std::shared_ptr<SessionMemory> session;
+    bool sent = false;  // to the coordinator
+    bool left = false;
+    bool gone = false;
+  };
+
+  void connect();
+  void connected(const Result<LinkPtr>& link);
+  void received(const Json& document);
+  Status handle(const std::string& type, const Json& document);
+  Status hello(const Json& document);
+  Status refused(const Json& document);
+  Status start(const Json& document);
+  void started(const Status& status);
+  Status go();
+  Status who_misses(const Json& document);
+  Status rank_left(const Json& document);
+  void ended();
+  void report(const Status& cause);
+  void join_timed_out();
+  void send_joins();
+  void send(const Json& document);
+  std::string coordinator() const;  // "the coordinating daemon, node a (ranks 0,1),"
+  void finish(const Status& cause);
+
+  NodeContext& node_;
+  JobIdentity identity_;
+  std::string rendezvous_;
+  Hooks hooks_;
+  State state_ = State::kConnecting;
+  Status cause_;
+  bool ended_ = false;  // in an orderly way
+  engine::JobId job_ = 0;
+  std::shared_ptr<void> job_charge_;
+  LinkPtr link_;
+  std::unique_ptr<Liveness> liveness_;
+  NodeInfo coordinator_;
+  std::string connect_failure_;
+  std::map<uint32_t, Local> locals_;
+  Nanoseconds join_deadline_{};
+  Timer join_timer_;
+  Timer retry_timer_;
+  Timer failing_timer_;
+  std::optional<Epoch> epoch_;
+  std::shared_ptr<MemberBuckets> buckets_;
+};
+
+}  // namespace gradwire::control

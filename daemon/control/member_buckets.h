@@ -1,0 +1,77 @@
+// The buckets of one job on one node: what local ranks create and destroy, the memory, and the steps that the
+// coordinator orders.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "config/policy.h"
+#include "daemon/control/manifest.h"
+#include "daemon/control/node_context.h"
+
+namespace gradwire::control {
+
+class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
+ public:
+  struct JobFacts {
+    engine::JobId job = 0;
+    uint32_t uid = 0;
+    uint32_t nodes = 1;
+    uint32_t max_payload = 0;
+    std::vector<uint32_t> local_ranks;  // ascending
+  };
+  MemberBuckets(NodeContext& node, JobFacts facts, std::function<void(const Json&)> send)
+      : node_(node), facts_(std::move(facts)), send_(std::move(send)) {}
+
+  // A local rank's requests.
+  void create(uint32_t rank, const Manifest& manifest, Reply<BucketCreated> reply);
+  void destroy(uint32_t rank, uint32_t bucket, const Answer& reply);
+
+  // The coordinator's documents bucket_ok, bucket_go and bucket_failed. kCorrupt: odd.
+  Status document(const std::string& type, const Json& document);
+
+  // Numbers of buckets that all local ranks have destroyed: operations of slower nodes on them may still end.
+  const std::vector<uint32_t>& destroyed() const { return destroyed_; }
+
+  // Answers whatever waits with the cause; nothing happens afterwards.
+  void over(const Status& cause);
+
+ private:
+  struct Round {                                       // of one name, before it has a number
+    std::map<uint32_t, Reply<BucketCreated>> waiting;  // by rank
+    Manifest manifest;
+  };
+  struct Bucket {
+    std::string name;
+    std::map<uint32_t, Reply<BucketCreated>> waiting;  // until bucket_go
+    std::set<uint32_t> holders;                        // ranks that have it
+    std::string codec;
+    std::vector<std::shared_ptr<SharedMemory>> gradients;  // like local_ranks; released after bucket_go
+    std::shared_ptr<SharedMemory> result;
+    bool building = false;  // the workshop is at it
+    bool in_engine = false;
+    bool failed = false;
+  };
+  struct Parts;  // what the workshop makes
+
+  Status numbered(const Json& document);
+  Status go(const Json& document);
+  Status failed(const Json& document);
+  void build(uint32_t id, const Manifest& manifest, const config::CompressionPolicy& policy);
+  void built(uint32_t id, Parts& parts);
+  void give_up(uint32_t id, const Status& cause);
+  void remove(uint32_t id, unsigned attempt);
+  size_t count() const;
+
+  NodeContext& node_;
+  JobFacts facts_;
+  std::function<void(const Json&)> send_;
+  std::map<std::string, std::deque<Round>> rounds_;
+  std::map<uint32_t, Bucket> buckets_;
+  std::vector<uint32_t> destroyed_;
+  Status over_;
+};
+
+}  // namespace gradwire::control

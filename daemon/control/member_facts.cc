@@ -1,0 +1,45 @@
+#include "daemon/control/member.h"
+
+namespace gradwire::control {
+
+JobFacts Member::facts() const {
+  JobFacts facts;
+  facts.id = job_;
+  facts.identity = identity_;
+  facts.state = forming()                ? layout::JobState::kForming
+                : state_ != State::kOver ? layout::JobState::kRunning
+                : ended_                 ? layout::JobState::kEnded
+                                         : layout::JobState::kAborted;
+  facts.cause = over() && !ended_ ? cause_.message() : "";
+  for (const auto& [rank, local] : locals_) {
+    facts.world = local.join.world;
+    facts.ranks.push_back({rank, local.join.pid,
+                           local.left   ? layout::RankState::kLeft
+                           : local.gone ? layout::RankState::kGone
+                                        : layout::RankState::kAttached});
+  }
+  if (!epoch_) {
+    return facts;
+  }
+  facts.epoch = epoch_->counter;
+  facts.world = epoch_->world;
+  facts.nodes = static_cast<uint32_t>(epoch_->nodes.size());
+  facts.node_index = epoch_->index;
+  for (uint32_t index = 0; index < epoch_->nodes.size(); ++index) {
+    const EpochNode& node = epoch_->nodes[index];
+    if (index == epoch_->index) {
+      continue;
+    }
+    JobFacts::Peer peer{node.name, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp, 0};
+    if (over() && !ended_) {
+      peer.state = layout::PeerState::kLost;
+    }
+    if (node.instance == coordinator_.instance && link_) {
+      peer.heartbeat_ns = liveness_ ? static_cast<uint64_t>(liveness_->last_heard().count()) : 0;
+    }
+    facts.peers.push_back(std::move(peer));
+  }
+  return facts;
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,36 @@
+// All jobs that this node takes part in: finds the one that a trainer joins, and the one that the engine
+// means.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "daemon/control/member.h"
+
+namespace gradwire::control {
+
+class Members {
+ public:
+  struct Hooks {
+    // Facts of a job whose epoch ends, while the engine still knows it.
+    std::function<void(const JobFacts&)> job_ends;
+  };
+  Members(NodeContext& node, Hooks hooks) : node_(node), hooks_(std::move(hooks)) {}
+
+  // Into the forming epoch of that identity, or a new one. nullptr: refused, and the reply has said why.
+  std::shared_ptr<Member> join(const JobIdentity& identity, const std::string& rendezvous, LocalJoin join,
+                               const Reply<Joined>& reply);
+
+  std::shared_ptr<Member> find(engine::JobId job) const;
+  void stop(const Status& cause);
+  std::vector<JobFacts> facts() const;
+  size_t size() const { return members_.size(); }
+
+ private:
+  NodeContext& node_;
+  Hooks hooks_;
+  std::map<engine::JobId, std::shared_ptr<Member>> members_;  // not over
+};
+
+}  // namespace gradwire::control

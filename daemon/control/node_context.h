@@ -1,0 +1,56 @@
+// What all jobs of this daemon share, and what a trainer is told.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/control/documents.h"
+#include "daemon/control/engine_port.h"
+#include "daemon/control/link.h"
+#include "daemon/control/quota.h"
+#include "daemon/control/shared_memory.h"
+
+namespace gradwire::control {
+
+template <typename T>
+using Reply = std::function<void(const Result<T>&)>;
+using Answer = std::function<void(const Status&)>;
+
+struct NodeContext {
+  Scheduler& scheduler;
+  EnginePort& engine;
+  Workshop& workshop;
+  std::shared_ptr<QuotaLedger> quotas;
+  NodeInfo self;
+  Nanoseconds peer_timeout{};
+  Nanoseconds operation_timeout{};
+  // To the coordinating daemon; empty = this one. kUnavailable: trying again may help.
+  std::function<void(const std::string& rendezvous, Reply<LinkPtr> done)> connect;
+  uint64_t last_job = 0;         // ids, within the daemon's life
+  uint64_t last_generation = 0;  // of sessions
+};
+
+struct LocalJoin {
+  uint32_t rank = 0;
+  uint32_t world = 1;
+  int32_t pid = 0;
+  uint64_t timeout_ms = 0;
+  Answer aborted;  // the epoch has ended after the rank joined; at most once
+};
+
+struct Joined {
+  std::shared_ptr<SessionMemory> session;
+  std::vector<uint32_t> local_ranks;
+  uint32_t nodes = 1;
+};
+
+struct BucketCreated {
+  uint32_t bucket = 0;
+  std::string codec;
+  uint64_t gradient_bytes = 0, result_bytes = 0;
+  std::shared_ptr<wire::UniqueFd> gradient, result;
+};
+
+}  // namespace gradwire::control

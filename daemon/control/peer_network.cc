@@ -1,0 +1,324 @@
+#include "daemon/control/peer_network.h"
+
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "config/psk.h"
+#include "daemon/control/log.h"
+
+namespace gradwire::control {
+namespace {
+
+using boost::system::error_code;
+
+constexpr Nanoseconds kLogAgain = std::chrono::seconds(60);
+constexpr size_t kRememberedSources = 1024;
+
+std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
+  return endpoint.address().to_string();
+}
+
+bool is_local_interface(const asio::ip::address& wanted) {
+  if (wanted.is_loopback()) {
+    return true;
+  }
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    return false;
+  }
+  bool found = false;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) {
+      continue;
+    }
+    if (each->ifa_addr->sa_family == AF_INET && wanted.is_v4()) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
+      found = found || wanted.to_v4().to_uint() == ntohl(address->sin_addr.s_addr);
+    } else if (each->ifa_addr->sa_family == AF_INET6 && wanted.is_v6()) {
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr);
+      found = found || std::memcmp(wanted.to_v6().to_bytes().data(), &address->sin6_addr, 16) == 0;
+    }
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+}  // namespace
+
+Result<HostPort> parse_rendezvous(const std::string& text) {
+  HostPort result;
+  std::string port;
+  const auto bad = [&text] {
+    return Status(Code::kInvalidArgument, "the rendezvous '" + clean(text, 100) +
+                                              "' is not of the form HOST, HOST:PORT or [IPv6]:PORT");
+  };
+  if (!text.empty() && text.front() == '[') {
+    const size_t end = text.find(']');
+    if (end == std::string::npos || (end + 1 < text.size() && text[end + 1] != ':')) {
+      return bad();
+    }
+    result.host = text.substr(1, end - 1);
+    port = end + 2 <= text.size() ? text.substr(end + 2) : "";
+  } else if (const size_t colon = text.find(':'); colon != text.rfind(':')) {
+    result.host = text;  // an IPv6 address alone
+  } else {
+    result.host = text.substr(0, colon);
+    port = colon == std::string::npos ? "" : text.substr(colon + 1);
+    if (colon != std::string::npos && port.empty()) {
+      return bad();
+    }
+  }
+  if (result.host.empty()) {
+    return bad();
+  }
+  if (!port.empty()) {
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), result.port);
+    if (error != std::errc() || end != port.data() + port.size() || result.port == 0) {
+      return bad();
+    }
+  }
+  return result;
+}
+
+struct PeerNetwork::Attempt {
+  Attempt(asio::io_context& context, std::string text, Reply<LinkPtr> reply)
+      : rendezvous(std::move(text)),
+        done(std::move(reply)),
+        resolver(context),
+        socket(context),
+        timer(context) {}
+  void finish(const Result<LinkPtr>& result) {
+    error_code ignored;
+    timer.cancel(ignored);
+    if (done) {
+      const auto reply = std::move(done);
+      done = nullptr;
+      reply(result);
+    }
+  }
+  std::string rendezvous;
+  Reply<LinkPtr> done;
+  Tcp::resolver resolver;
+  Tcp::socket socket;
+  asio::steady_timer timer;
+};
+
+PeerNetwork::PeerNetwork(asio::io_context& context, Scheduler& scheduler, const config::PeerOptions& options)
+    : context_(context),
+      scheduler_(scheduler),
+      options_(options),
+      port_(options.port),
+      acceptor_(context),
+      retry_(context) {}
+
+PeerNetwork::~PeerNetwork() = default;
+
+Status PeerNetwork::start(Accept accept) {
+  accept_ = std::move(accept);
+  if (options_.key_file.empty()) {
+    return ok_status();
+  }
+  Result<std::vector<std::byte>> key = config::load_psk(options_.key_file);
+  GRADWIRE_RETURN_IF_ERROR(key.status().with_context("peers.key_file"));
+  Result<TlsContexts> contexts = make_tls_contexts(*key);
+  std::fill(key->begin(), key->end(), std::byte{0});
+  GRADWIRE_RETURN_IF_ERROR(contexts.status());
+  contexts_ = std::move(*contexts);
+  error_code error;
+  const auto address = asio::ip::make_address(options_.listen, error);
+  const Tcp::endpoint endpoint(address, options_.port);
+  if (!error) {
+    acceptor_.open(endpoint.protocol(), error);
+  }
+  if (!error) {
+    acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+  }
+  if (!error) {
+    acceptor_.bind(endpoint, error);
+  }
+  if (!error) {
+    acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  }
+  if (error) {
+    return Status(Code::kUnavailable, "cannot listen on " + options_.listen + " port " +
+                                          std::to_string(options_.port) +
+                                          " (peers.listen, peers.port): " + error.message());
+  }
+  port_ = acceptor_.local_endpoint(error).port();
+  accept_next();
+  return ok_status();
+}
+
+void PeerNetwork::stop() {
+  error_code ignored;
+  acceptor_.close(ignored);
+  retry_.cancel(ignored);
+}
+
+void PeerNetwork::accept_next() {
+  acceptor_.async_accept(
+      [this, alive = std::weak_ptr<bool>(alive_)](const error_code& error, Tcp::socket socket) {
+        if (alive.expired() || !acceptor_.is_open()) {
+          return;
+        }
+        if (!error) {
+          accepted(std::move(socket));
+          accept_next();
+          return;
+        }
+        // Out of descriptors, most likely: not a reason to spin.
+        log_refusal("accept", error.message());
+        retry_.expires_after(std::chrono::milliseconds(100));
+        retry_.async_wait([this, alive](const error_code& stopped) {
+          if (!alive.expired() && !stopped) {
+            accept_next();
+          }
+        });
+      });
+}
+
+void PeerNetwork::accepted(Tcp::socket socket) {
+  error_code error;
+  const auto remote = socket.remote_endpoint(error);
+  const std::string source = error ? "unknown" : address_text(remote);
+  if (greetings_.use_count() > kMaxGreetings || links_.use_count() > kMaxPeerLinks) {
+    log_refusal(source, "too many connections");
+    return;
+  }
+  const auto link =
+      std::make_shared<TlsLink>(std::move(socket), *contexts_->server, options_.max_document, links_);
+  link->handshake(
+      asio::ssl::stream_base::server, kTlsTimeout,
+      [this, alive = std::weak_ptr<bool>(alive_), link, source, greeting = greetings_](const Status& status) {
+        if (alive.expired()) {
+          return;
+        }
+        if (status.ok()) {
+          accept_(link);
+        } else {
+          log_refusal(source, status.message());
+        }
+      });
+}
+
+void PeerNetwork::log_refusal(const std::string& source, const std::string& cause) {
+  if (refusals_.size() >= kRememberedSources && !refusals_.contains(source)) {
+    refusals_.clear();
+  }
+  const auto [entry, first] = refusals_.try_emplace(source);
+  const Nanoseconds now = scheduler_.now();
+  if (!first && now - entry->second.logged < kLogAgain) {
+    ++entry->second.suppressed;
+    return;
+  }
+  log_warning(
+      "peer_refused",
+      {{"source", source}, {"cause", cause}, {"suppressed", std::to_string(entry->second.suppressed)}});
+  entry->second = Refusals{now, 0};
+}
+
+bool PeerNetwork::is_ourselves(const Tcp::endpoint& endpoint) const {
+  if (port_ != 0 && endpoint.port() != port_) {
+    return false;
+  }
+  error_code error;
+  const auto listen = asio::ip::make_address(options_.listen, error);
+  if (!error && !listen.is_unspecified()) {
+    return endpoint.address() == listen;
+  }
+  return is_local_interface(endpoint.address());
+}
+
+LinkPtr PeerNetwork::link_to_ourselves() {
+  auto [ours, theirs] = make_local_links(scheduler_);
+  accept_(theirs);
+  return ours;
+}
+
+void PeerNetwork::connect(const std::string& rendezvous, Reply<LinkPtr> done) {
+  if (rendezvous.empty()) {
+    done(link_to_ourselves());
+    return;
+  }
+  const Result<HostPort> parsed = parse_rendezvous(rendezvous);
+  if (!parsed.ok()) {
+    done(parsed.status());
+    return;
+  }
+  auto attempt = std::make_shared<Attempt>(context_, rendezvous, std::move(done));
+  attempt->timer.expires_after(kTlsTimeout);
+  attempt->timer.async_wait([attempt](const error_code& error) {
+    if (!error) {
+      error_code ignored;
+      attempt->resolver.cancel();
+      attempt->socket.close(ignored);
+      attempt->finish(Status(Code::kUnavailable, attempt->rendezvous + " does not answer"));
+    }
+  });
+  const uint16_t port = parsed->port != 0 ? parsed->port : port_;
+  attempt->resolver.async_resolve(
+      parsed->host, std::to_string(port), Tcp::resolver::numeric_service,
+      [this, attempt, alive = std::weak_ptr<bool>(alive_)](const error_code& error,
+                                                           const Tcp::resolver::results_type& endpoints) {
+        if (alive.expired() || !attempt->done) {
+          return;
+        }
+        if (error) {
+          attempt->finish(Status(Code::kUnavailable, "the host of the rendezvous '" + attempt->rendezvous +
+                                                         "' is not found: " + error.message()));
+          return;
+        }
+        resolved(attempt, endpoints);
+      });
+}
+
+void PeerNetwork::resolved(const std::shared_ptr<Attempt>& attempt,
+                           const Tcp::resolver::results_type& endpoints) {
+  for (const auto& entry : endpoints) {
+    if (is_ourselves(entry.endpoint())) {
+      attempt->finish(link_to_ourselves());
+      return;
+    }
+  }
+  if (!contexts_) {
+    attempt->finish(Status(Code::kInvalidArgument,
+                           "the rendezvous " + attempt->rendezvous +
+                               " is another daemon, and this one has no key: set peers.key_file to the same "
+                               "key on all nodes"));
+    return;
+  }
+  auto next = std::make_shared<Tcp::resolver::results_type>(endpoints);
+  asio::async_connect(
+      attempt->socket, *next,
+      [this, attempt, next, alive = std::weak_ptr<bool>(alive_)](const error_code& error,
+                                                                 const Tcp::endpoint&) {
+        if (alive.expired() || !attempt->done) {
+          return;
+        }
+        if (error) {
+          attempt->finish(Status(Code::kUnavailable, attempt->rendezvous + ": " + error.message()));
+          return;
+        }
+        handshake(attempt);
+      });
+}
+
+void PeerNetwork::handshake(const std::shared_ptr<Attempt>& attempt) {
+  error_code ignored;
+  attempt->timer.cancel(ignored);  // the link has its own
+  const auto link = std::make_shared<TlsLink>(std::move(attempt->socket), *contexts_->client,
+                                              options_.max_document, links_);
+  link->handshake(asio::ssl::stream_base::client, kTlsTimeout, [attempt, link](const Status& status) {
+    if (status.ok()) {
+      attempt->finish(LinkPtr(link));
+    } else {
+      attempt->finish(status);
+    }
+  });
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,77 @@
+// The TCP side of the peers: listens, greets with TLS, connects to other daemons, and knows which addresses
+// are its own. On the control thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "config/config.h"
+#include "daemon/control/asio_scheduler.h"
+#include "daemon/control/node_context.h"
+#include "daemon/control/tls_context.h"
+#include "daemon/control/tls_link.h"
+
+namespace gradwire::control {
+
+inline constexpr Nanoseconds kTlsTimeout = std::chrono::seconds(5);
+inline constexpr long kMaxPeerLinks = 4096;
+inline constexpr long kMaxGreetings = 128;  // connections that have not proven the key
+
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;  // 0: not given
+};
+// "host", "host:port", "[::1]:port". kInvalidArgument names what is wrong.
+Result<HostPort> parse_rendezvous(const std::string& text);
+
+class PeerNetwork {
+ public:
+  using Accept = std::function<void(LinkPtr)>;
+
+  PeerNetwork(asio::io_context& context, Scheduler& scheduler, const config::PeerOptions& options);
+  ~PeerNetwork();
+
+  // With a key: listens. Without one: nothing; jobs stay on this node. Links whose key was proven go to
+  // `accept`.
+  Status start(Accept accept);
+  void stop();
+  bool has_key() const { return contexts_.has_value(); }
+  uint16_t port() const { return port_; }  // bound; configured if not listening
+
+  // A link to the daemon at `rendezvous`; to ourselves it stays inside the process.
+  void connect(const std::string& rendezvous, Reply<LinkPtr> done);
+
+ private:
+  using Tcp = asio::ip::tcp;
+  struct Attempt;
+
+  void accept_next();
+  void accepted(Tcp::socket socket);
+  void resolved(const std::shared_ptr<Attempt>& attempt, const Tcp::resolver::results_type& endpoints);
+  void handshake(const std::shared_ptr<Attempt>& attempt);
+  bool is_ourselves(const Tcp::endpoint& endpoint) const;
+  LinkPtr link_to_ourselves();
+  void log_refusal(const std::string& source, const std::string& cause);
+
+  asio::io_context& context_;
+  Scheduler& scheduler_;
+  config::PeerOptions options_;
+  std::optional<TlsContexts> contexts_;
+  uint16_t port_ = 0;
+  Accept accept_;
+  Tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  std::shared_ptr<int> greetings_ = std::make_shared<int>(0);  // use counts: what is open
+  std::shared_ptr<int> links_ = std::make_shared<int>(0);
+  struct Refusals {
+    Nanoseconds logged{};
+    uint64_t suppressed = 0;
+  };
+  std::map<std::string, Refusals> refusals_;  // by address
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,218 @@
+#include "daemon/control/session.h"
+
+#include "daemon/control/log.h"
+
+namespace gradwire::control {
+namespace {
+
+constexpr uint32_t kTrainerProtocol = 1;
+constexpr size_t kMaxRendezvous = 255;
+
+Status check_trainer_versions(uint32_t protocol, uint32_t layout, const std::string& version,
+                              const std::string& ours) {
+  if (protocol == kTrainerProtocol && layout == layout::kLayoutVersion) {
+    return ok_status();
+  }
+  return Status(Code::kUnsupported,
+                "the trainer's libgradwire " + version + " speaks protocol " + std::to_string(protocol) +
+                    ", layout " + std::to_string(layout) + "; this daemon " + ours + " speaks protocol " +
+                    std::to_string(kTrainerProtocol) + ", layout " + std::to_string(layout::kLayoutVersion) +
+                    ": install the same version");
+}
+
+}  // namespace
+
+void Session::fail(uint64_t id, const Status& status) {
+  Json document = failure_document("error", status);
+  document["id"] = id;
+  send_(document, {});
+}
+
+Answer Session::answer_ok(uint64_t id) {
+  return later([id](Session& self, const Status& status) {
+    self.asking_ = false;
+    if (status.ok()) {
+      self.send_({{"type", "ok"}, {"id", id}}, {});
+    } else {
+      self.fail(id, status);
+    }
+  });
+}
+
+void Session::document(const Json& document) {
+  Fields fields(document);
+  const std::string type = fields.text("type", 1, 64);
+  const auto id = fields.number("id", 0, uint64_t{1} << 53);
+  if (!fields.ok()) {
+    fail(0, fields.status());
+    return;
+  }
+  if (asking_) {
+    fail(id, Status(Code::kInvalidArgument, "a request is outstanding; wait for its answer"));
+    return;
+  }
+  dispatch(id, type, document);
+}
+
+void Session::dispatch(uint64_t id, const std::string& type, const Json& document) {
+  if (type == "join") {
+    join(id, document);
+    return;
+  }
+  const bool known =
+      type == "bucket_create" || type == "bucket_destroy" || type == "traffic" || type == "leave";
+  if (!known) {
+    fail(id, Status(Code::kUnsupported, "the request '" + clean(type, 40) + "' is unknown to this daemon"));
+    return;
+  }
+  if (state_ != State::kJoined) {
+    fail(id, Status(Code::kInvalidArgument, "'" + type + "' needs a job: join first, and not after a leave"));
+    return;
+  }
+  if (type == "bucket_create") {
+    create_bucket(id, document);
+  } else if (type == "bucket_destroy") {
+    Fields fields(document);
+    const auto bucket = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
+    if (!fields.ok()) {
+      fail(id, fields.status());
+      return;
+    }
+    asking_ = true;
+    member_->destroy_bucket(rank_, bucket, answer_ok(id));
+  } else if (type == "traffic") {
+    asking_ = true;
+    member_->traffic(later([id](Session& self, const Result<Traffic>& traffic) {
+      self.asking_ = false;
+      if (!traffic.ok()) {
+        self.fail(id, traffic.status());
+        return;
+      }
+      self.send_({{"type", "traffic"},
+                  {"id", id},
+                  {"operations", traffic->operations},
+                  {"raw_bytes", traffic->raw_bytes},
+                  {"wire_bytes", traffic->wire_bytes}},
+                 {});
+    }));
+  } else {
+    asking_ = true;
+    state_ = State::kLeft;
+    member_->leave(rank_, answer_ok(id));
+  }
+}
+
+void Session::join(uint64_t id, const Json& document) {
+  if (state_ != State::kFresh) {
+    fail(id, Status(Code::kAlreadyExists, "this connection has joined before; open another one"));
+    return;
+  }
+  Fields fields(document);
+  const auto protocol = fields.number<uint32_t>("protocol", 0, UINT32_MAX);
+  const auto layout_version = fields.number<uint32_t>("layout", 0, UINT32_MAX);
+  const std::string version = fields.text("version", 0, 64);
+  JobIdentity identity;
+  identity.uid = uid_;
+  identity.name = fields.text("job", 1, kMaxJobName);
+  identity.run_id = fields.text("run_id", 0, kMaxJobName);
+  LocalJoin join;
+  join.world = fields.number<uint32_t>("world", 1, kMaxWorld);
+  join.rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
+  const std::string rendezvous = fields.text("rendezvous", 0, kMaxRendezvous);
+  join.timeout_ms = fields.number("timeout_ms", 0, uint64_t{1} << 40);
+  if (!fields.ok()) {
+    fail(id, Status(Code::kInvalidArgument, "join: " + fields.status().message()));
+    return;
+  }
+  if (const Status status = check_trainer_versions(protocol, layout_version, version, node_.self.version);
+      !status.ok()) {
+    fail(id, status);
+    return;
+  }
+  if (join.rank >= join.world) {
+    fail(id,
+         Status(Code::kInvalidArgument, "rank " + std::to_string(join.rank) +
+                                            " is not below the world size " + std::to_string(join.world)));
+    return;
+  }
+  if (join.timeout_ms == 0) {
+    join.timeout_ms = node_.self.operation_timeout_ms;
+  }
+  join.pid = pid_;
+  join.aborted = later([](Session& self, const Status& cause) {
+    Json aborted = failure_document("aborted", cause);
+    aborted["code"] = code_name(Code::kAborted);
+    self.send_(aborted, {});
+  });
+  rank_ = join.rank;
+  state_ = State::kJoining;
+  asking_ = true;
+  const auto self = shared_from_this();
+  auto member = members_.join(
+      identity, rendezvous, std::move(join),
+      later([id](Session& session, const Result<Joined>& joined) { session.joined(id, joined); }));
+  if (state_ != State::kFresh) {
+    member_ = std::move(member);
+  }
+}
+
+void Session::joined(uint64_t id, const Result<Joined>& joined) {
+  asking_ = false;
+  if (!joined.ok()) {
+    state_ = State::kFresh;  // it may try again
+    member_ = nullptr;
+    fail(id, joined.status());
+    return;
+  }
+  state_ = State::kJoined;
+  const SessionMemory& session = *joined->session;
+  const auto share = [](const wire::UniqueFd& fd) { return std::make_shared<wire::UniqueFd>(dup(fd.get())); };
+  send_({{"type", "joined"},
+         {"id", id},
+         {"layout", layout::kLayoutVersion},
+         {"version", node_.self.version},
+         {"session_bytes", session.memory->bytes()},
+         {"local_ranks", joined->local_ranks},
+         {"nodes", joined->nodes},
+         {"peer_timeout_ms", node_.self.peer_timeout_ms},
+         {"operation_timeout_ms", node_.self.operation_timeout_ms}},
+        {session.memory->fd(), share(session.submit_event), share(session.complete_event)});
+  session.memory->forget_fd();
+}
+
+void Session::create_bucket(uint64_t id, const Json& document) {
+  const Result<Manifest> manifest = read_manifest(document);
+  if (!manifest.ok()) {
+    fail(id, manifest.status());
+    return;
+  }
+  asking_ = true;
+  member_->create_bucket(rank_, *manifest, later([id](Session& self, const Result<BucketCreated>& created) {
+                           self.asking_ = false;
+                           if (!created.ok()) {
+                             self.fail(id, created.status());
+                             return;
+                           }
+                           self.send_({{"type", "bucket_created"},
+                                       {"id", id},
+                                       {"bucket", created->bucket},
+                                       {"codec", created->codec},
+                                       {"gradient_bytes", created->gradient_bytes},
+                                       {"result_bytes", created->result_bytes}},
+                                      {created->gradient, created->result});
+                         }));
+}
+
+void Session::gone(const std::string& why) {
+  closed_ = true;
+  if ((state_ == State::kJoining || state_ == State::kJoined) && member_) {
+    if (!member_->over()) {
+      log_warning("trainer_gone",
+                  {{"rank", std::to_string(rank_)}, {"job", member_->identity().name}, {"why", why}});
+    }
+    member_->trainer_gone(rank_, why);
+  }
+  member_ = nullptr;
+}
+
+}  // namespace gradwire::control

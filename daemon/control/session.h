@@ -1,0 +1,64 @@
+// Session: what one trainer asks of its daemon (docs/control-protocol.md, "Trainer and daemon"), without the
+// socket.
+//
+// On the control thread. Everything the trainer says is checked here; the uid is the kernel's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "daemon/control/members.h"
+
+namespace gradwire::control {
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  using Descriptors = std::vector<std::shared_ptr<wire::UniqueFd>>;
+  using Send = std::function<void(const Json& document, const Descriptors& descriptors)>;
+
+  Session(NodeContext& node, Members& members, uint32_t uid, int32_t pid, Send send)
+      : node_(node), members_(members), uid_(uid), pid_(pid), send_(std::move(send)) {}
+
+  // Answers every document, with an error if need be.
+  void document(const Json& document);
+  // A document that cannot be read at all.
+  void refuse(const Status& status) { fail(0, status); }
+  // The trainer is gone, in the words of `why`: "died (pid 12)". The last call.
+  void gone(const std::string& why);
+  // It has asked for nothing yet.
+  bool fresh() const { return state_ == State::kFresh; }
+  int32_t pid() const { return pid_; }
+
+ private:
+  enum class State { kFresh, kJoining, kJoined, kLeft };
+
+  void dispatch(uint64_t id, const std::string& type, const Json& document);
+  void join(uint64_t id, const Json& document);
+  void joined(uint64_t id, const Result<Joined>& joined);
+  void create_bucket(uint64_t id, const Json& document);
+  void fail(uint64_t id, const Status& status);
+  Answer answer_ok(uint64_t id);
+  // Guards replies: they may come when the trainer is gone.
+  template <typename Function>
+  auto later(Function function) {
+    return [weak = weak_from_this(), function](const auto& result) {
+      if (const auto self = weak.lock(); self && !self->closed_) {
+        function(*self, result);
+      }
+    };
+  }
+
+  NodeContext& node_;
+  Members& members_;
+  uint32_t uid_;
+  int32_t pid_;
+  Send send_;
+  State state_ = State::kFresh;
+  bool asking_ = false;  // a request is outstanding
+  bool closed_ = false;
+  uint32_t rank_ = 0;
+  std::shared_ptr<Member> member_;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,60 @@
+// Memory that a trainer and its daemon share: sealed memfds, mapped here before they are passed on, and the
+// eventfds of a session.
+//
+// Every page exists when a function here returns: lack of memory is an error (kResourceExhausted), never a
+// SIGBUS later. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "client/layout/session_layout.h"
+#include "client/wire/unique_fd.h"
+#include "config/base/result.h"
+
+namespace gradwire::control {
+
+enum class Access {
+  kBoth,      // the trainer may map it writable; its size is sealed
+  kReadOnly,  // the trainer cannot map it writable
+};
+
+class SharedMemory {
+ public:
+  // Zero bytes give a page. `name` is for /proc/PID/maps.
+  static Result<std::shared_ptr<SharedMemory>> create(const std::string& name, uint64_t bytes, Access access);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  void* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }  // of the memfd: whole pages
+  // To pass on; nullptr after forget_fd(). The mapping needs no descriptor.
+  const std::shared_ptr<wire::UniqueFd>& fd() const { return fd_; }
+  void forget_fd() { fd_.reset(); }
+
+ private:
+  SharedMemory(std::shared_ptr<wire::UniqueFd> fd, void* data, uint64_t bytes)
+      : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
+
+  std::shared_ptr<wire::UniqueFd> fd_;
+  void* data_;
+  uint64_t bytes_;
+};
+
+// A session's rings, ready for both sides.
+struct SessionMemory {
+  std::shared_ptr<SharedMemory> memory;
+  wire::UniqueFd submit_event;    // the trainer writes, the engine reads
+  wire::UniqueFd complete_event;  // the engine writes, the trainer reads
+
+  layout::SessionHeader* header() const { return static_cast<layout::SessionHeader*>(memory->data()); }
+};
+Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world,
+                                                           uint64_t generation);
+
+// Whole pages, at least one.
+uint64_t page_rounded(uint64_t bytes);
+
+}  // namespace gradwire::control

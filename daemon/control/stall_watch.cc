@@ -1,0 +1,91 @@
+#include "daemon/control/stall_watch.h"
+
+#include <algorithm>
+
+#include "daemon/control/documents.h"
+#include "daemon/control/manifest.h"
+
+namespace gradwire::control {
+
+Json stall_document(const StallReport& report) {
+  return {{"type", "stall"},     {"bucket", report.bucket},       {"sequence", report.sequence},
+          {"name", report.name}, {"waited_ms", report.waited_ms}, {"deadline", report.deadline ? 1u : 0u}};
+}
+
+Result<StallReport> read_stall(const Json& document) {
+  Fields fields(document);
+  StallReport report;
+  report.bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
+  report.sequence = fields.number("sequence", 0, UINT64_MAX);
+  report.name = fields.text("name", 0, kMaxBucketName);
+  report.waited_ms = fields.number("waited_ms", 0, uint64_t{1} << 50);
+  report.deadline = fields.number("deadline", 0, 1) != 0;
+  if (!fields.ok()) {
+    return fields.status().with_context("stall");
+  }
+  return report;
+}
+
+void StallWatch::stalled(const StallReport& report) {
+  for (auto& [id, query] : queries_) {
+    if (query->report.bucket == report.bucket && query->report.sequence == report.sequence) {
+      query->report.deadline = query->report.deadline || report.deadline;
+      query->report.waited_ms = std::max(query->report.waited_ms, report.waited_ms);
+      return;
+    }
+  }
+  const uint64_t id = ++last_query_;
+  auto query = std::make_unique<Query>(scheduler_);
+  query->report = report;
+  for (uint32_t node = 0; node < nodes_; ++node) {
+    query->unanswered.insert(node);
+  }
+  query->patience.start(patience_, [this, id] { finish(id); });
+  queries_.emplace(id, std::move(query));
+  for (uint32_t node = 0; node < nodes_; ++node) {
+    hooks_.send(
+        node,
+        {{"type", "who_misses"}, {"query", id}, {"bucket", report.bucket}, {"sequence", report.sequence}});
+  }
+}
+
+Status StallWatch::misses(uint32_t node, const Json& document, uint32_t world) {
+  Fields fields(document);
+  const uint64_t id = fields.number("query", 1, UINT64_MAX);
+  const std::vector<uint32_t> ranks = fields.numbers("missing", world, world - 1);
+  if (!fields.ok()) {
+    return fields.status().with_context("misses");
+  }
+  const auto found = queries_.find(id);
+  if (found == queries_.end() || found->second->unanswered.erase(node) == 0) {
+    return ok_status();  // too late, or said twice
+  }
+  found->second->missing.insert(found->second->missing.end(), ranks.begin(), ranks.end());
+  if (found->second->unanswered.empty()) {
+    finish(id);
+  }
+  return ok_status();
+}
+
+void StallWatch::finish(uint64_t id) {
+  const auto node = queries_.extract(id);
+  Query& query = *node.mapped();
+  std::sort(query.missing.begin(), query.missing.end());
+  const StallReport& report = query.report;
+  const std::string operation =
+      "bucket '" + report.name + "' #" + std::to_string(report.sequence) +
+      (report.deadline ? " waits" : " has waited " + format_duration_ms(report.waited_ms));
+  std::string waits_for;
+  if (!query.missing.empty()) {
+    waits_for = " for " + hooks_.places(query.missing);
+  }
+  for (const uint32_t silent : query.unanswered) {
+    waits_for += (waits_for.empty() ? " for " : ", ") + hooks_.node(silent) + " whose daemon does not answer";
+  }
+  if (waits_for.empty()) {
+    waits_for = " although every rank has submitted it: the data network or a daemon's engine is stuck";
+  }
+  hooks_.verdict(report, operation + waits_for);
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,57 @@
+#include "daemon/control/thread_engine_port.h"
+
+#include "daemon/engine/snapshot.h"
+
+namespace gradwire::control {
+
+using engine::Engine;
+
+void ThreadEnginePort::add_job(engine::JobSpec spec, Done done) {
+  call([spec = std::move(spec)](Engine& engine) { return engine.add_job(spec); }, std::move(done));
+}
+
+void ThreadEnginePort::add_bucket(engine::BucketSpec spec, Done done) {
+  // A posted function can be copied, a BucketSpec cannot.
+  auto shared = std::make_shared<engine::BucketSpec>(std::move(spec));
+  call([shared](Engine& engine) { return engine.add_bucket(std::move(*shared)); }, std::move(done));
+}
+
+void ThreadEnginePort::remove_bucket(engine::JobId job, uint32_t bucket, Done done) {
+  call([job, bucket](Engine& engine) { return engine.remove_bucket(job, bucket); }, std::move(done));
+}
+
+void ThreadEnginePort::leave_rank(engine::JobId job, uint32_t rank, Left done) {
+  call([job, rank](Engine& engine) { return engine.leave_rank(job, rank); }, std::move(done));
+}
+
+void ThreadEnginePort::note_rank_left(engine::JobId job, uint32_t rank,
+                                      std::vector<engine::BucketSequence> last) {
+  thread_.post(
+      [job, rank, last = std::move(last)](Engine& engine) { engine.note_rank_left(job, rank, last); });
+}
+
+void ThreadEnginePort::abort_job(engine::JobId job, Status cause) {
+  thread_.post([job, cause = std::move(cause)](Engine& engine) { engine.abort_job(job, cause); });
+}
+
+void ThreadEnginePort::remove_job(engine::JobId job) {
+  thread_.post([job](Engine& engine) { engine.remove_job(job); });
+}
+
+void ThreadEnginePort::missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
+                                     std::function<void(std::vector<uint32_t>)> done) {
+  call([job, bucket, sequence](Engine& engine) { return engine.missing_ranks(job, bucket, sequence); },
+       std::move(done));
+}
+
+void ThreadEnginePort::traffic(engine::JobId job, std::function<void(const Traffic&)> done) {
+  call(
+      [job](Engine& engine) {
+        const engine::JobSnapshot snapshot = engine.snapshot(job);
+        return Traffic{snapshot.operations, snapshot.raw_bytes,
+                       snapshot.payload_bytes + snapshot.header_bytes};
+      },
+      std::move(done));
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,209 @@
+#include "daemon/control/tls_link.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+
+#include "daemon/control/fields.h"
+
+namespace gradwire::control {
+namespace {
+
+using boost::system::error_code;
+
+constexpr Nanoseconds kLinger = std::chrono::seconds(1);
+
+std::string endpoint_text(const asio::ip::tcp::socket& socket) {
+  error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  if (error) {
+    return "an unknown address";
+  }
+  const std::string address = endpoint.address().to_string();
+  return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" + std::to_string(endpoint.port());
+}
+
+bool is_end(const error_code& error) {
+  return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
+}
+
+Status handshake_failure(const error_code& error, bool timed_out, const std::string& peer) {
+  if (timed_out) {
+    return Status(Code::kUnavailable, peer + " did not finish the TLS handshake in time");
+  }
+  if (error.category() == asio::error::get_ssl_category()) {
+    return Status(Code::kPermissionDenied,
+                  peer + " and this daemon do not have the same key (TLS: " + error.message() +
+                      "); peers.key_file must hold the same key on all nodes");
+  }
+  return Status(Code::kUnavailable, peer + " ended the TLS handshake: " + error.message());
+}
+
+}  // namespace
+
+TlsLink::TlsLink(Tcp::socket socket, asio::ssl::context& context, size_t max_document,
+                 std::shared_ptr<void> token)
+    : stream_(std::move(socket), context),
+      timer_(stream_.get_executor()),
+      reader_(max_document),
+      max_document_(max_document),
+      token_(std::move(token)),
+      peer_(endpoint_text(stream_.next_layer())) {
+  error_code ignored;
+  stream_.next_layer().set_option(Tcp::no_delay(true), ignored);
+}
+
+void TlsLink::handshake(asio::ssl::stream_base::handshake_type side, Nanoseconds timeout,
+                        std::function<void(const Status&)> done) {
+  auto timed_out = std::make_shared<bool>(false);
+  timer_.expires_after(timeout);
+  timer_.async_wait([weak = weak_from_this(), timed_out](const error_code& error) {
+    if (const auto self = weak.lock(); self && !error) {
+      *timed_out = true;
+      self->shut();
+    }
+  });
+  stream_.async_handshake(side, [self = shared_from_this(), side, timed_out, done](const error_code& error) {
+    self->timer_.cancel();
+    if (error) {
+      done(handshake_failure(error, *timed_out, self->peer_));
+      self->shut();
+      return;
+    }
+    // Proof that the key was used, not something else that both sides can do.
+    if (side == asio::ssl::stream_base::client && SSL_session_reused(self->stream_.native_handle()) != 1) {
+      done(Status(Code::kPermissionDenied,
+                  self->peer_ + " did not prove that it has the key of peers.key_file"));
+      self->shut();
+      return;
+    }
+    done(ok_status());
+  });
+}
+
+void TlsLink::start(OnDocument document, OnClosed closed) {
+  document_ = std::move(document);
+  closed_ = std::move(closed);
+  read();
+}
+
+void TlsLink::read() {
+  stream_.async_read_some(
+      asio::buffer(buffer_), [self = shared_from_this()](const error_code& error, size_t bytes) {
+        if (error) {
+          self->fail(Status(Code::kUnavailable,
+                            is_end(error) ? "connection closed" : "connection lost: " + error.message()));
+          return;
+        }
+        self->received(bytes);
+      });
+}
+
+void TlsLink::received(size_t bytes) {
+  if (!closing_) {
+    Status status = reader_.feed(buffer_.data(), bytes);
+    while (status.ok() && !closing_) {
+      const auto text = reader_.next();
+      if (!text) {
+        break;
+      }
+      const Result<Json> document = parse_document(*text);
+      status = document.status();
+      if (document.ok()) {
+        document_(*document);
+      }
+    }
+    if (!status.ok()) {
+      fail(status);
+      return;
+    }
+  }
+  if (!shut_) {
+    read();  // while closing too: unread bytes would make the kernel drop what we sent last
+  }
+}
+
+void TlsLink::send(const Json& document) {
+  if (closing_ || shut_) {
+    return;
+  }
+  const std::string text = write_document(document);
+  if (text.size() > max_document_ || outbox_bytes_ > 4 * max_document_) {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+      self->fail(Status(Code::kUnavailable,
+                        "it does not read what is sent, or a document exceeds peers.max_document"));
+    });
+    return;
+  }
+  outbox_.push_back(wire::encode_frame(text));
+  outbox_bytes_ += outbox_.back().size();
+  if (!writing_) {
+    write();
+  }
+}
+
+void TlsLink::write() {
+  writing_ = true;
+  asio::async_write(stream_, asio::buffer(outbox_.front()),
+                    [self = shared_from_this()](const error_code& error, size_t) {
+                      self->writing_ = false;
+                      if (error) {
+                        self->fail(Status(Code::kUnavailable, "connection lost: " + error.message()));
+                        return;
+                      }
+                      self->outbox_bytes_ -= self->outbox_.front().size();
+                      self->outbox_.pop_front();
+                      if (!self->outbox_.empty()) {
+                        self->write();
+                      } else if (self->closing_) {
+                        self->finish_closing();
+                      }
+                    });
+}
+
+void TlsLink::close() {
+  if (closing_) {
+    return;
+  }
+  closing_ = true;
+  // The callbacks may be running at this moment: they are released later.
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    self->document_ = nullptr;
+    self->closed_ = nullptr;
+  });
+  timer_.expires_after(kLinger);
+  timer_.async_wait([self = shared_from_this()](const error_code&) { self->shut(); });
+  if (!writing_) {
+    finish_closing();
+  }
+}
+
+void TlsLink::finish_closing() {
+  if (!shut_ && !sent_all_) {
+    sent_all_ = true;
+    error_code ignored;
+    stream_.next_layer().shutdown(Tcp::socket::shutdown_send, ignored);
+  }
+}
+
+void TlsLink::fail(const Status& why) {
+  shut();
+  if (!closing_ && closed_) {
+    closing_ = true;
+    const OnClosed closed = std::move(closed_);
+    closed_ = nullptr;
+    closed(why);
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->document_ = nullptr; });
+  }
+}
+
+void TlsLink::shut() {
+  if (!shut_) {
+    shut_ = true;
+    error_code ignored;
+    timer_.cancel(ignored);
+    stream_.next_layer().close(ignored);
+    token_.reset();
+  }
+}
+
+}  // namespace gradwire::control

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,7 @@ inline T combine(T a, T b) {
     if constexpr (std::floating_point<T>) {
       // A NaN on either side wins.
       const bool first = op == ReduceOp::kMin ? a < b : a > b;
-      return first || a != a ? a : b;
+      return first || std::isnan(a) ? a : b;
     } else {
       return op == ReduceOp::kMin ? std::min(a, b) : std::max(a, b);
     }
@@ -46,7 +47,7 @@ inline auto not_finite_mask(T value) {
   if constexpr (std::floating_point<T>) {
     using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
     if constexpr (op == ReduceOp::kMin || op == ReduceOp::kMax) {
-      return static_cast<U>(-static_cast<U>(value != value));
+      return static_cast<U>(-static_cast<U>(std::isnan(value)));
     } else {
       constexpr U exponent =
           sizeof(T) == 8 ? static_cast<U>(0x7ff0000000000000U) : static_cast<U>(0x7f800000U);

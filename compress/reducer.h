@@ -114,12 +114,14 @@ class BucketReducer {
   // Sums what arrived (encoded, unaligned, empty at the first hop), the residual and the local ranks'
   // gradients in that order, each element of a gradient read exactly once; writes the encoded sum to `out`,
   // which has segment.max_bytes. `locals[i]` is the start of local rank i's whole bucket. Arrived bytes are
-  // validated: kCorrupt leaves the operation to be abandoned.
+  // validated: kCorrupt leaves the operation to be abandoned. No bytes mean the first hop, so the caller must
+  // refuse an empty message that is not: a segment with elements is never encoded as nothing.
   virtual Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
                                  std::span<const void* const> locals, std::byte* out) = 0;
 
   // Decodes the finished sum of a segment into its place in `result` (start of the whole bucket), divided for
-  // an average. The bytes are validated first: kCorrupt names what was wrong.
+  // an average. Each block's bytes are validated before it is written: kCorrupt names what was wrong, and may
+  // leave earlier blocks of the segment in `result`.
   virtual Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) = 0;
 
   // Fills the whole result with NaN (floating-point types): the verdict "not finite".

@@ -1,6 +1,13 @@
 #include "daemon/control/member.h"
 
 namespace gradwire::control {
+namespace {
+
+bool names_as_gone(const std::string& cause, const std::string& node) {
+  return cause.rfind(node, 0) == 0 && cause.find(" is gone: ") != std::string::npos;
+}
+
+}  // namespace
 
 JobFacts Member::facts() const {
   JobFacts facts;
@@ -31,7 +38,7 @@ JobFacts Member::facts() const {
       continue;
     }
     JobFacts::Peer peer{node.name, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp, 0};
-    if (over() && !ended_) {
+    if (over() && !ended_ && names_as_gone(cause_.message(), describe_node(node.name, node.ranks))) {
       peer.state = layout::PeerState::kLost;
     }
     if (node.instance == coordinator_.instance && link_) {

@@ -1,0 +1,198 @@
+// Buckets through real members and a real coordinator, on virtual time.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include "tests/control/fakes.h"
+
+namespace gradwire::control::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Manifest gradient(const std::string& name, uint64_t last = 10) {
+  return {name, 0, kBucketGradient, {{"fc.weight", 1000}, {"fc.bias", last}}};
+}
+
+TEST(Buckets, AreReadyWhenEveryRankCreatedThemAndEveryNodeBuiltThem) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  for (const uint32_t rank : {0, 1, 2}) {
+    cluster.create(ranks[rank], gradient("b0"));
+    EXPECT_FALSE(ranks[rank]->bucket);
+  }
+  cluster.create(ranks[3], gradient("b0"));
+  for (const auto& rank : ranks) {
+    ASSERT_TRUE(rank->bucket && rank->bucket->ok());
+    const BucketCreated& created = **rank->bucket;
+    EXPECT_EQ(created.bucket, 1u);
+    EXPECT_GE(created.gradient_bytes, 1010u * 4);
+    EXPECT_NE(created.gradient->get(), created.result->get());
+  }
+  const engine::BucketSpec& spec = *cluster.nodes[1]->engine->buckets.at(1);
+  EXPECT_EQ(spec.elements, 1010u);
+  EXPECT_EQ(spec.gradients.size(), 2u);
+  EXPECT_EQ(spec.reducer->geometry().chunks(), 2u);
+  // What a trainer writes is what the engine reads.
+  const int fd = (**ranks[3]->bucket).gradient->get();
+  auto* data = static_cast<float*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  ASSERT_NE(data, MAP_FAILED);
+  data[7] = 1.5f;
+  EXPECT_EQ(static_cast<const float*>(spec.gradients[1])[7], 1.5f);
+  munmap(data, 4096);
+}
+
+TEST(Buckets, TheCoordinatorsPolicyDecides) {
+  config::CompressionPolicy l8;
+  l8.defaults.codec = "l8";
+  TestCluster cluster({"a", "b"});
+  cluster.coordinator = std::make_unique<Coordinator>(
+      cluster.scheduler,
+      CoordinatorOptions{cluster.nodes[0]->context->self, seconds(2), seconds(10), config::policy_to_json(l8),
+                         [](size_t bytes) { return std::string(bytes, 'k'); }});
+  const auto zero = cluster.join(0, 0, 2);
+  const auto one = cluster.join(1, 1, 2);
+  cluster.create(zero, {"b0", 0, kBucketGradient, {{"w", 5000}}});
+  cluster.create(one, {"b0", 0, kBucketGradient, {{"w", 5000}}});
+  ASSERT_TRUE(one->bucket && one->bucket->ok());
+  EXPECT_EQ((**one->bucket).codec, "l8");
+  cluster.create(zero, {"exact", 0, 0, {{"w", 5000}}});
+  cluster.create(one, {"exact", 0, 0, {{"w", 5000}}});
+  EXPECT_EQ((**one->bucket).codec, "none");
+}
+
+TEST(Buckets, ADifferenceIsPrintedToEveryRankAndTheNameCanBeUsedAfterwards) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  cluster.create(ranks[0], gradient("b0"));
+  cluster.create(ranks[2], gradient("b0", 12));
+  for (const uint32_t rank : {0, 2}) {
+    EXPECT_EQ(ranks[rank]->failure().code(), Code::kMismatch);
+    EXPECT_THAT(ranks[rank]->failure().message(),
+                AllOf(HasSubstr("'b0'"), HasSubstr("'fc.bias'"), HasSubstr("10 elements on rank 0 (node a)"),
+                      HasSubstr("12 on rank 2 (node b)")));
+  }
+  cluster.create(ranks[0], gradient("b0"));  // a second try waits for the others'
+  EXPECT_FALSE(ranks[0]->bucket);
+  for (const uint32_t rank : {1, 3}) {
+    cluster.create(ranks[rank], gradient("b0"));
+    EXPECT_EQ(ranks[rank]->failure().code(), Code::kMismatch) << "it comes late, and hears the same";
+  }
+  for (const uint32_t rank : {1, 2, 3}) {
+    cluster.create(ranks[rank], gradient("b0"));
+  }
+  for (const auto& rank : ranks) {
+    EXPECT_TRUE(rank->bucket && rank->bucket->ok());
+  }
+}
+
+TEST(Buckets, ADifferenceInDtypeFlagsOrNumberOfLayersIsNamed) {
+  Manifest manifest = gradient("b0");
+  Manifest other = manifest;
+  other.dtype = 4;
+  EXPECT_THAT(describe_difference(manifest, "rank 0", other, "rank 1"),
+              AllOf(HasSubstr("float32 on rank 0"), HasSubstr("int32 on rank 1")));
+  other = manifest;
+  other.flags = 0;
+  EXPECT_THAT(describe_difference(manifest, "rank 0", other, "rank 1"), HasSubstr("exact on rank 1"));
+  other = manifest;
+  other.layers.pop_back();
+  EXPECT_THAT(describe_difference(manifest, "rank 0", other, "rank 1"),
+              HasSubstr("2 layers on rank 0 and 1"));
+  other = manifest;
+  other.layers[0].first = "conv";
+  EXPECT_THAT(describe_difference(manifest, "rank 0", other, "rank 1"), HasSubstr("'fc.weight' on rank 0"));
+}
+
+TEST(Buckets, ARankThatNeverCreatesItIsNamedAtTheDeadline) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  for (const uint32_t rank : {0, 1, 2}) {
+    cluster.create(ranks[rank], gradient("b0"));
+  }
+  cluster.scheduler.advance(seconds(11));
+  EXPECT_EQ(ranks[1]->failure().code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(ranks[1]->failure().message(), HasSubstr("by rank 3 (node b)"));
+  cluster.create(ranks[3], gradient("b0"));
+  EXPECT_EQ(ranks[3]->failure().code(), Code::kDeadlineExceeded);
+  EXPECT_FALSE(ranks[3]->aborted);
+}
+
+TEST(Buckets, ANodeWithoutMemoryFailsItForAllAndTheJobGoesOn) {
+  TestCluster cluster({"a", "b"});
+  cluster.quotas.bytes_per_user = 1 << 20;
+  cluster.nodes[1]->context->quotas = std::make_shared<QuotaLedger>(cluster.quotas);
+  const auto ranks = cluster.running_job();
+  for (const auto& rank : ranks) {
+    cluster.create(rank, {"big", 0, 0, {{"w", 100'000}}});
+  }
+  for (const auto& rank : ranks) {
+    EXPECT_EQ(rank->failure().code(), Code::kResourceExhausted);
+    EXPECT_THAT(
+        rank->failure().message(),
+        AllOf(HasSubstr("node b"), HasSubstr("(2 local ranks + 1 result) x"), HasSubstr("bytes_per_user")));
+  }
+  EXPECT_TRUE(cluster.nodes[0]->engine->buckets.empty());
+  for (const auto& rank : ranks) {
+    cluster.create(rank, {"big", 0, 0, {{"w", 10'000}}});
+    EXPECT_FALSE(rank->aborted);
+  }
+  EXPECT_TRUE(ranks[0]->bucket->ok());
+}
+
+TEST(Buckets, TheLastLocalDestroyFreesItEvenIfTheEngineIsBusyAtFirst) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  for (const auto& rank : ranks) {
+    cluster.create(rank, gradient("b0"));
+  }
+  FakeEngine& engine = *cluster.nodes[0]->engine;
+  engine.busy_buckets.insert(1);
+  cluster.destroy(ranks[0], 1);
+  EXPECT_TRUE(ranks[0]->answer->ok());
+  EXPECT_FALSE(engine.logged("remove_bucket 1"));
+  cluster.destroy(ranks[0], 1);
+  EXPECT_EQ(ranks[0]->answer->code(), Code::kNotFound);
+  // The name is free for those who have destroyed it, while others still have it.
+  cluster.create(ranks[0], gradient("b0"));
+  EXPECT_FALSE(ranks[0]->bucket);
+  cluster.create(ranks[1], gradient("b0"));
+  EXPECT_EQ(ranks[1]->failure().code(), Code::kAlreadyExists);
+  cluster.destroy(ranks[1], 1);
+  EXPECT_EQ(engine.buckets.size(), 1u);
+  engine.busy_buckets.clear();
+  cluster.scheduler.advance(milliseconds(20));
+  EXPECT_TRUE(engine.buckets.empty());
+  cluster.create(ranks[1], gradient("b0"));
+  for (const uint32_t rank : {2, 3}) {
+    cluster.destroy(ranks[rank], 1);
+    cluster.create(ranks[rank], gradient("b0"));
+  }
+  ASSERT_TRUE(ranks[0]->bucket && ranks[0]->bucket->ok());
+  EXPECT_EQ((**ranks[0]->bucket).bucket, 2u);
+}
+
+TEST(Buckets, TheEndOfTheEpochAnswersWhoeverWaits) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  cluster.create(ranks[0], gradient("b0"));
+  ranks[3]->member->trainer_gone(3, "died (pid 1003)");
+  cluster.create(ranks[2], gradient("b0"));
+  cluster.scheduler.settle();
+  EXPECT_EQ(ranks[0]->bucket->status().message(), "rank 3 on node b died (pid 1003)");
+  EXPECT_EQ(ranks[2]->bucket->status().message(), "rank 3 on node b died (pid 1003)");
+}
+
+TEST(Buckets, ARankThatHasLeftMakesCreationFailAtOnce) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  cluster.create(ranks[0], gradient("b0"));
+  cluster.leave(ranks[3]);
+  EXPECT_THAT(ranks[0]->failure().message(), HasSubstr("rank 3 (node b) has left"));
+  cluster.create(ranks[1], gradient("b1"));
+  EXPECT_THAT(ranks[1]->failure().message(), HasSubstr("rank 3 (node b) has left"));
+}
+
+}  // namespace
+}  // namespace gradwire::control::testing

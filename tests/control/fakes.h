@@ -1,0 +1,304 @@
+// Virtual time, an engine that only writes down what it is told, and a few nodes around one coordinator.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/policy_json.h"
+#include "daemon/control/coordinator.h"
+#include "daemon/control/members.h"
+
+namespace gradwire::control::testing {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class FakeScheduler final : public Scheduler {
+ public:
+  Nanoseconds now() const override { return now_; }
+  uint64_t after(Nanoseconds delay, Work work) override {
+    const uint64_t id = ++last_;
+    timers_[{now_ + delay, id}] = std::move(work);
+    due_[id] = now_ + delay;
+    return id;
+  }
+  void cancel(uint64_t timer) override {
+    if (const auto found = due_.find(timer); found != due_.end()) {
+      timers_.erase({found->second, timer});
+      due_.erase(found);
+    }
+  }
+  void post(Work work) override { posted_.push_back(std::move(work)); }
+
+  // Everything that is to happen without time passing.
+  void settle() {
+    for (int guard = 0; !posted_.empty(); ++guard) {
+      ASSERT_LT(guard, 1'000'000) << "posted work without end";
+      const Work work = std::move(posted_.front());
+      posted_.pop_front();
+      work();
+    }
+  }
+  void advance(Nanoseconds duration) {
+    const Nanoseconds end = now_ + duration;
+    settle();
+    while (!timers_.empty() && timers_.begin()->first.first <= end) {
+      const auto [due, id] = timers_.begin()->first;
+      const Work work = std::move(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+      due_.erase(id);
+      now_ = std::max(now_, due);
+      work();
+      settle();
+    }
+    now_ = end;
+  }
+  size_t timers() const { return timers_.size(); }
+
+ private:
+  Nanoseconds now_{seconds(1000)};
+  uint64_t last_ = 0;
+  std::map<std::pair<Nanoseconds, uint64_t>, Work> timers_;
+  std::map<uint64_t, Nanoseconds> due_;
+  std::deque<Work> posted_;
+};
+
+class FakeEngine final : public EnginePort {
+ public:
+  explicit FakeEngine(Scheduler& scheduler) : scheduler_(scheduler) {}
+
+  void add_job(engine::JobSpec spec, Done done) override {
+    log.push_back("add_job");
+    jobs[spec.id] = spec;
+    reply(std::move(done), add_job_result);
+  }
+  void add_bucket(engine::BucketSpec spec, Done done) override {
+    log.push_back("add_bucket " + spec.name);
+    buckets[spec.bucket] = std::make_shared<engine::BucketSpec>(std::move(spec));
+    reply(std::move(done), add_bucket_result);
+  }
+  void remove_bucket(engine::JobId, uint32_t bucket, Done done) override {
+    log.push_back("remove_bucket " + std::to_string(bucket));
+    const bool busy = busy_buckets.contains(bucket);
+    if (!busy) {
+      buckets.erase(bucket);
+    }
+    reply(std::move(done), busy ? Status(Code::kUnavailable, "busy") : ok_status());
+  }
+  void leave_rank(engine::JobId, uint32_t rank, Left done) override {
+    log.push_back("leave_rank " + std::to_string(rank));
+    scheduler_.post([done] { done(std::vector<engine::BucketSequence>{{0, 4}}); });
+  }
+  void note_rank_left(engine::JobId, uint32_t rank, std::vector<engine::BucketSequence> last) override {
+    log.push_back("note_rank_left " + std::to_string(rank) + " " + std::to_string(last.at(0).sequence));
+  }
+  void abort_job(engine::JobId, Status cause) override {
+    log.push_back("abort_job");
+    abort_cause = cause;
+  }
+  void remove_job(engine::JobId job) override {
+    log.push_back("remove_job");
+    jobs.erase(job);
+    buckets.clear();
+  }
+  void missing_ranks(engine::JobId, uint32_t, uint64_t,
+                     std::function<void(std::vector<uint32_t>)> done) override {
+    if (answers_stalls) {
+      scheduler_.post([done, ranks = missing] { done(ranks); });
+    }
+  }
+  void traffic(engine::JobId, std::function<void(const Traffic&)> done) override {
+    scheduler_.post([done] { done(Traffic{1, 2, 3}); });
+  }
+
+  bool logged(const std::string& entry) const {
+    return std::find(log.begin(), log.end(), entry) != log.end();
+  }
+
+  std::vector<std::string> log;
+  std::map<engine::JobId, engine::JobSpec> jobs;
+  std::map<uint32_t, std::shared_ptr<engine::BucketSpec>> buckets;
+  std::set<uint32_t> busy_buckets;
+  std::vector<uint32_t> missing;
+  bool answers_stalls = true;
+  Status add_job_result, add_bucket_result, abort_cause;
+
+ private:
+  void reply(Done done, Status status) {
+    scheduler_.post([done, status] { done(status); });
+  }
+  Scheduler& scheduler_;
+};
+
+class InlineWorkshop final : public Workshop {
+ public:
+  explicit InlineWorkshop(Scheduler& scheduler) : scheduler_(scheduler) {}
+  void run(Work work, Work then) override {
+    work();
+    scheduler_.post(std::move(then));
+  }
+
+ private:
+  Scheduler& scheduler_;
+};
+
+// A link whose cable can be pulled out: nothing goes through, nobody is told.
+class MutableLink final : public Link {
+ public:
+  MutableLink(LinkPtr inner, std::shared_ptr<bool> cut) : inner_(std::move(inner)), cut_(std::move(cut)) {}
+  void start(OnDocument document, OnClosed closed) override {
+    inner_->start(
+        [document, cut = cut_](const Json& each) {
+          if (!*cut) {
+            document(each);
+          }
+        },
+        [closed, cut = cut_](const Status& why) {
+          if (!*cut) {
+            closed(why);
+          }
+        });
+  }
+  void send(const Json& document) override {
+    if (!*cut_) {
+      // As over a real connection: through text and back.
+      inner_->send(*parse_document(write_document(document)));
+    }
+  }
+  void close() override { inner_->close(); }
+  std::string peer() const override { return "a test"; }
+
+ private:
+  LinkPtr inner_;
+  std::shared_ptr<bool> cut_;
+};
+
+struct TestRank {
+  uint32_t rank = 0;
+  std::shared_ptr<Member> member;
+  std::optional<Result<Joined>> joined;
+  std::optional<Status> aborted;
+  std::optional<Result<BucketCreated>> bucket;
+  std::optional<Status> answer;
+
+  bool running() const { return joined && joined->ok() && !aborted; }
+  // What the rank was told last that is not a success.
+  Status failure() const {
+    if (aborted) {
+      return *aborted;
+    }
+    if (bucket && !bucket->ok()) {
+      return bucket->status();
+    }
+    return joined && !joined->ok() ? joined->status() : ok_status();
+  }
+};
+
+struct TestNode {
+  std::string name;
+  std::unique_ptr<FakeEngine> engine;
+  std::unique_ptr<InlineWorkshop> workshop;
+  std::unique_ptr<NodeContext> context;
+  std::unique_ptr<Members> members;
+  std::shared_ptr<bool> cut = std::make_shared<bool>(false);
+};
+
+// `names[0]` coordinates.
+class TestCluster {
+ public:
+  explicit TestCluster(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      add_node(name);
+    }
+    coordinator = std::make_unique<Coordinator>(
+        scheduler,
+        CoordinatorOptions{nodes[0]->context->self, seconds(2), seconds(10), config::policy_to_json(policy),
+                           [](size_t bytes) { return std::string(bytes, 'k'); }});
+  }
+
+  TestNode& add_node(const std::string& name) {
+    auto node = std::make_unique<TestNode>();
+    node->name = name;
+    node->engine = std::make_unique<FakeEngine>(scheduler);
+    node->workshop = std::make_unique<InlineWorkshop>(scheduler);
+    NodeInfo self;
+    self.name = name;
+    self.instance = std::string(15, 'i') + static_cast<char>('0' + nodes.size());
+    self.version = "0.1.0";
+    self.transport = "ucx 1.13.1";
+    self.transport_address = "address of " + name;
+    self.max_payload = 130048;
+    self.peer_timeout_ms = 2000;
+    self.operation_timeout_ms = 10000;
+    node->context = std::make_unique<NodeContext>(NodeContext{
+        scheduler, *node->engine, *node->workshop, std::make_shared<QuotaLedger>(quotas), self, seconds(2),
+        seconds(10), [this, cut = node->cut](const std::string&, Reply<LinkPtr> done) {
+          if (!coordinator) {
+            done(Status(Code::kUnavailable, "connection refused"));
+            return;
+          }
+          auto [ours, theirs] = make_local_links(scheduler);
+          coordinator->accept(std::make_shared<MutableLink>(theirs, cut));
+          done(LinkPtr(std::make_shared<MutableLink>(ours, cut)));
+        }});
+    node->members = std::make_unique<Members>(*node->context, Members::Hooks{[](const JobFacts&) {}});
+    nodes.push_back(std::move(node));
+    return *nodes.back();
+  }
+
+  std::shared_ptr<TestRank> join(size_t node, uint32_t rank, uint32_t world, const std::string& job = "job",
+                                 uint64_t timeout_ms = 60'000) {
+    auto result = std::make_shared<TestRank>();
+    result->rank = rank;
+    LocalJoin join{rank, world, static_cast<int32_t>(1000 + rank), timeout_ms,
+                   [result](const Status& cause) { result->aborted = cause; }};
+    result->member =
+        nodes[node]->members->join({7, job, "0"}, "a:7470", std::move(join),
+                                   [result](const Result<Joined>& joined) { result->joined = joined; });
+    scheduler.settle();
+    return result;
+  }
+
+  void create(const std::shared_ptr<TestRank>& rank, const Manifest& manifest) {
+    rank->bucket.reset();
+    rank->member->create_bucket(rank->rank, manifest,
+                                [rank](const Result<BucketCreated>& created) { rank->bucket = created; });
+    scheduler.settle();
+  }
+  void destroy(const std::shared_ptr<TestRank>& rank, uint32_t bucket) {
+    rank->answer.reset();
+    rank->member->destroy_bucket(rank->rank, bucket, [rank](const Status& status) { rank->answer = status; });
+    scheduler.settle();
+  }
+  void leave(const std::shared_ptr<TestRank>& rank) {
+    rank->answer.reset();
+    rank->member->leave(rank->rank, [rank](const Status& status) { rank->answer = status; });
+    scheduler.settle();
+  }
+  // Nodes a and b with ranks 0,1 and 2,3.
+  std::vector<std::shared_ptr<TestRank>> running_job() {
+    std::vector<std::shared_ptr<TestRank>> ranks;
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      ranks.push_back(join(rank / 2, rank, 4));
+    }
+    for (const auto& rank : ranks) {
+      EXPECT_TRUE(rank->running()) << rank->failure().message();
+    }
+    return ranks;
+  }
+
+  FakeScheduler scheduler;
+  config::QuotaOptions quotas;
+  config::CompressionPolicy policy;
+  std::vector<std::unique_ptr<TestNode>> nodes;
+  std::unique_ptr<Coordinator> coordinator;
+};
+
+}  // namespace gradwire::control::testing

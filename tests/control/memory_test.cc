@@ -1,0 +1,219 @@
+// Memory that is shared with trainers and with `gradwire status`.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "daemon/control/counters_page.h"
+#include "daemon/control/local_server.h"
+#include "daemon/control/quota.h"
+#include "daemon/control/shared_memory.h"
+
+namespace gradwire::control {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SharedMemory, OfAGradientIsWritableAndCannotChangeItsSize) {
+  const auto memory = SharedMemory::create("g", 5000, Access::kBoth);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ((*memory)->bytes(), 8192u);
+  const int fd = (*memory)->fd()->get();
+  EXPECT_EQ(ftruncate(fd, 4096), -1);
+  EXPECT_EQ(ftruncate(fd, 16384), -1);
+  EXPECT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+  void* mapped = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  std::memset(mapped, 7, 8192);
+  EXPECT_EQ(static_cast<char*>((*memory)->data())[8191], 7);
+  munmap(mapped, 8192);
+}
+
+TEST(SharedMemory, OfAResultIsWritableForTheDaemonOnly) {
+  const auto memory = SharedMemory::create("r", 0, Access::kReadOnly);
+  ASSERT_TRUE(memory.ok());
+  const int fd = (*memory)->fd()->get();
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  char byte = 1;
+  EXPECT_EQ(pwrite(fd, &byte, 1, 0), -1);
+  void* mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_EQ(mprotect(mapped, 4096, PROT_READ | PROT_WRITE), -1);
+  static_cast<char*>((*memory)->data())[5] = 9;
+  EXPECT_EQ(static_cast<char*>(mapped)[5], 9);
+  munmap(mapped, 4096);
+}
+
+TEST(SharedMemory, ThatIsNotToBeHadIsAnError) {
+  const auto memory = SharedMemory::create("huge", uint64_t{1} << 60, Access::kBoth);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.status().code(), Code::kResourceExhausted);
+}
+
+TEST(SharedMemory, OfASessionHasTheAgreedLayout) {
+  const auto session = make_session_memory(3, 8, 17);
+  ASSERT_TRUE(session.ok());
+  const layout::SessionHeader& header = *(*session)->header();
+  EXPECT_EQ(header.magic, layout::kSessionMagic);
+  EXPECT_EQ(header.generation, 17u);
+  EXPECT_EQ(header.rank, 3u);
+  EXPECT_GE(header.total_bytes, layout::kSessionBytes);
+  EXPECT_EQ(fcntl((*session)->submit_event.get(), F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+}
+
+TEST(Quota, IsPerUserAndComesBack) {
+  config::QuotaOptions limits;
+  limits.bytes_per_user = 100;
+  limits.jobs_per_user = 1;
+  const auto ledger = std::make_shared<QuotaLedger>(limits);
+  auto first = ledger->charge_bytes(1, 60, "six tens");
+  ASSERT_TRUE(first.ok());
+  const auto refused = ledger->charge_bytes(1, 41, "2 x 20 + 1");
+  EXPECT_THAT(refused.status().message(), HasSubstr("holds 60 bytes and asks for 41 more (2 x 20 + 1)"));
+  EXPECT_TRUE(ledger->charge_bytes(2, 100, "").ok());
+  EXPECT_FALSE(ledger->charge_bytes(1, UINT64_MAX, "").ok());
+  *first = nullptr;
+  EXPECT_TRUE(ledger->charge_bytes(1, 100, "").ok());
+  const auto job = ledger->charge_job(1);
+  EXPECT_FALSE(ledger->charge_job(1).ok());
+}
+
+class Runtime : public ::testing::Test {
+ protected:
+  Runtime() {
+    char name[] = "/tmp/gradwire-control-XXXXXX";
+    directory_ = mkdtemp(name);
+  }
+  ~Runtime() override { std::filesystem::remove_all(directory_); }
+  std::string directory_;
+};
+
+TEST_F(Runtime, DirectoryHasOneDaemonAtATime) {
+  auto lock = lock_runtime_dir(directory_);
+  ASSERT_TRUE(lock.ok());
+  const auto second = lock_runtime_dir(directory_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(second.status().message(), HasSubstr("pid " + std::to_string(getpid())));
+  lock->reset();
+  EXPECT_TRUE(lock_runtime_dir(directory_).ok());
+}
+
+// A reader as `gradwire status` is one.
+struct Reader {
+  explicit Reader(const std::string& directory) {
+    const wire::UniqueFd fd(open((directory + "/counters").c_str(), O_RDONLY | O_CLOEXEC));
+    page = static_cast<const unsigned char*>(
+        mmap(nullptr, layout::kCountersBytes, PROT_READ, MAP_SHARED, fd.get(), 0));
+    locked = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
+  }
+  ~Reader() { munmap(const_cast<unsigned char*>(page), layout::kCountersBytes); }
+  template <typename Record>
+  const Record* records(uint64_t offset) const {
+    return reinterpret_cast<const Record*>(page + offset);
+  }
+  const layout::JobRecord* jobs() const { return records<layout::JobRecord>(sizeof(layout::CountersHeader)); }
+  const unsigned char* page;
+  bool locked;
+};
+
+JobFacts facts(uint64_t id) {
+  JobFacts job;
+  job.id = id;
+  job.identity = {7, "train", "0"};
+  job.state = layout::JobState::kRunning;
+  job.world = 4;
+  job.ranks = {{0, 11, layout::RankState::kAttached}, {1, 12, layout::RankState::kAttached}};
+  job.peers = {{"b", "2,3", "b:7470", layout::PeerState::kUp, 5}};
+  return job;
+}
+
+engine::JobSnapshot snapshot(uint64_t id, uint64_t operations) {
+  engine::JobSnapshot job;
+  job.id = id;
+  job.operations = operations;
+  job.raw_bytes = operations;
+  job.buckets.resize(2);
+  job.buckets[1].bucket = 1;
+  job.buckets[1].name = "b0";
+  return job;
+}
+
+TEST_F(Runtime, CountersShowJobsAndKeepTheEndedOnes) {
+  auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
+  ASSERT_TRUE(page.ok()) << page.status().message();
+  Reader reader(directory_);
+  EXPECT_TRUE(reader.locked);
+  const auto* header = reader.records<layout::CountersHeader>(0);
+  EXPECT_EQ(header->magic, layout::kCountersMagic);
+  EXPECT_STREQ(header->node, "a");
+  (*page)->publish({facts(1)}, {snapshot(1, 3)}, 1000);
+  EXPECT_EQ(header->heartbeat_ns.load(), 1000u);
+  EXPECT_EQ(reader.jobs()[0].id, 1u);
+  EXPECT_EQ(reader.jobs()[0].operations, 3u);
+  JobFacts ended = facts(1);
+  ended.state = layout::JobState::kAborted;
+  ended.cause = "rank 3 died";
+  (*page)->publish_ended(ended, snapshot(1, 4), 2000);
+  (*page)->publish({}, {}, 3000);
+  EXPECT_EQ(reader.jobs()[0].operations, 4u);
+  EXPECT_STREQ(reader.jobs()[0].cause, "rank 3 died");
+  (*page)->publish({}, {}, 700'000'000'000);
+  EXPECT_EQ(reader.jobs()[0].id, 0u);
+}
+
+TEST_F(Runtime, CountersMakeRoomForTheLivingAndCountWhatDoesNotFit) {
+  auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
+  ASSERT_TRUE(page.ok());
+  const Reader reader(directory_);
+  for (uint64_t id = 1; id <= layout::kCounterJobs; ++id) {
+    (*page)->publish_ended(facts(id), snapshot(id, 1), id);
+  }
+  (*page)->publish({facts(100)}, {snapshot(100, 1)}, 200);
+  EXPECT_EQ(reader.jobs()[0].id, 100u);  // in the place of the one that ended first
+  JobFacts crowd = facts(101);
+  crowd.ranks.resize(2000);
+  for (uint32_t rank = 0; rank < 2000; ++rank) {
+    crowd.ranks[rank].rank = rank;
+  }
+  (*page)->publish({facts(100), crowd}, {snapshot(100, 1), snapshot(101, 1)}, 300);
+  EXPECT_GT(reader.records<layout::CountersHeader>(0)->records_dropped.load(), 0u);
+}
+
+TEST_F(Runtime, CountersAreNeverSeenHalfWritten) {
+  auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
+  ASSERT_TRUE(page.ok());
+  // Thread sanitizer takes two mappings for two memories: both sides use one reader's view of one page.
+  Reader reader(directory_);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t n = 1; !stop.load(std::memory_order_relaxed); ++n) {
+      (*page)->publish({facts(1)}, {snapshot(1, n)}, n);
+    }
+  });
+  int good = 0;
+  for (int tries = 0; good < 2000 && tries < 10'000'000; ++tries) {
+    auto& job = const_cast<layout::JobRecord&>(reader.jobs()[0]);
+    const uint32_t before = job.version.load(std::memory_order_acquire);
+    const uint64_t operations = std::atomic_ref<uint64_t>(job.operations).load(std::memory_order_acquire);
+    const uint64_t raw = std::atomic_ref<uint64_t>(job.raw_bytes).load(std::memory_order_acquire);
+    const uint32_t after = job.version.load(std::memory_order_acquire);
+    if (before == after && before % 2 == 0) {
+      ASSERT_EQ(operations, raw);
+      ++good;
+    }
+  }
+  stop.store(true, std::memory_order_relaxed);
+  writer.join();
+  EXPECT_EQ(good, 2000);
+}
+
+}  // namespace
+}  // namespace gradwire::control

@@ -87,7 +87,7 @@ Status Core::check(const Job& job, uint32_t local, const layout::Submission& sub
     return Status(Code::kInvalidArgument,
                   what() + "the next sequence number is " + std::to_string(slot.last + 1));
   }
-  if (submission.dtype != target.dtype) {
+  if (!barrier && submission.dtype != target.dtype) {  // a barrier has no elements
     return Status(Code::kMismatch, what() + "the bucket holds " + std::string(dtype_name(target.dtype)) +
                                        ", the submission says " + std::string(dtype_name(submission.dtype)) +
                                        " (" + std::to_string(submission.dtype) + ")");
@@ -120,7 +120,7 @@ void Core::submit(Job& job, uint32_t local, const layout::Submission& submission
   }
   Signature signature;
   signature.operation = submission.operation;
-  signature.dtype = submission.dtype;
+  signature.dtype = bucket->dtype;
   signature.elements = bucket->spec.elements;
   signature.layout = bucket->layout;
   signature.root = submission.root;

@@ -1,12 +1,16 @@
 // The `gradwire` command.
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
 #include "tools/commands.h"
 
-int main(int argc, char** argv) {
-  using namespace gradwire::tools;
+namespace gradwire::tools {
+namespace {
+
+int dispatch(int argc, char** argv) {
   // What stands behind "--" belongs to the command that `run` starts, whatever it looks like.
   std::vector<std::string> own;
   std::vector<std::string> behind;
@@ -41,4 +45,16 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   return exit_code;
+}
+
+}  // namespace
+}  // namespace gradwire::tools
+
+int main(int argc, char** argv) {
+  try {
+    return gradwire::tools::dispatch(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gradwire: %s\n", error.what());
+    return 1;
+  }
 }

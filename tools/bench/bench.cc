@@ -29,6 +29,7 @@ class Bucket {
   static Result<Bucket> create(gw_job* job, const std::string& name, gw_dtype dtype,
                                const std::vector<std::pair<std::string, uint64_t>>& layers, uint32_t flags) {
     std::vector<gw_layer> list;
+    list.reserve(layers.size());
     for (const auto& [layer, elements] : layers) {
       list.push_back({layer.c_str(), elements});
     }

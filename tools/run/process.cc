@@ -19,6 +19,7 @@ namespace {
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (std::string& text : texts) {
     out.push_back(text.data());
   }
@@ -93,7 +94,7 @@ Result<Process> Process::spawn(const SpawnSpec& spec) {
   std::vector<std::string> arguments = spec.argv;
   std::vector<std::string> variables;
   for (const auto& [name, value] : spec.environment) {
-    variables.push_back(name + "=" + value);
+    variables.emplace_back(name).append("=").append(value);
   }
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> env = pointers(variables);

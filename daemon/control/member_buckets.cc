@@ -1,6 +1,7 @@
 #include "daemon/control/member_buckets.h"
 
 #include <algorithm>
+#include <new>
 
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
@@ -124,12 +125,17 @@ void MemberBuckets::build(uint32_t id, const Manifest& manifest, const config::C
         parts->result = std::move(*memory);
       }
     }
-    auto reducer = make_reducer(manifest, nodes, max_payload, policy);
-    if (!reducer.ok()) {
-      parts->status = reducer.status().with_context("bucket '" + manifest.name + "'");
-      return;
+    try {
+      auto reducer = make_reducer(manifest, nodes, max_payload, policy);
+      if (!reducer.ok()) {
+        parts->status = reducer.status().with_context("bucket '" + manifest.name + "'");
+        return;
+      }
+      parts->reducer = std::move(*reducer);
+    } catch (const std::bad_alloc&) {
+      parts->status = Status(Code::kResourceExhausted, "no memory for the residuals of bucket '" +
+                                                           manifest.name + "'; use smaller buckets");
     }
-    parts->reducer = std::move(*reducer);
   };
   buckets_.at(id).building = true;
   node_.workshop.run(work, [parts, id, weak = weak_from_this()] {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <new>
 
 namespace gradwire::control {
@@ -17,6 +18,20 @@ Status failed(const std::string& name, uint64_t bytes, const char* call, int err
   return Status(Code::kResourceExhausted, std::to_string(bytes) + " bytes of shared memory for " + name +
                                               " are not to be had: " + call + ": " + std::strerror(error) +
                                               "; use fewer or smaller buckets, or raise the memory limits");
+}
+
+// fallocate() on a memfd goes on until the kernel kills somebody, so what is not there is refused before.
+uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kibibytes = 0;
+  while (file >> name >> kibibytes) {
+    if (name == "MemAvailable:") {
+      return kibibytes * 1024;
+    }
+    std::getline(file, unit);
+  }
+  return UINT64_MAX;  // nothing is known
 }
 
 int allocate(int fd, uint64_t bytes) {
@@ -37,6 +52,12 @@ uint64_t page_rounded(uint64_t bytes) {
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const std::string& name, uint64_t bytes,
                                                            Access access) {
   const uint64_t rounded = page_rounded(bytes);
+  if (const uint64_t available = available_memory(); bytes > available || rounded > available) {
+    return Status(Code::kResourceExhausted,
+                  std::to_string(bytes) + " bytes of shared memory for " + name + " are asked for and " +
+                      std::to_string(available) +
+                      " bytes of memory are available; use fewer or smaller buckets");
+  }
   wire::UniqueFd fd(
       memfd_create(("gradwire:" + name).substr(0, 200).c_str(), MFD_ALLOW_SEALING | MFD_CLOEXEC));
   if (!fd.valid()) {

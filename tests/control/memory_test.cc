@@ -190,7 +190,6 @@ TEST_F(Runtime, CountersMakeRoomForTheLivingAndCountWhatDoesNotFit) {
 TEST_F(Runtime, CountersAreNeverSeenHalfWritten) {
   auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
   ASSERT_TRUE(page.ok());
-  // Thread sanitizer takes two mappings for two memories: both sides use one reader's view of one page.
   Reader reader(directory_);
   std::atomic<bool> stop{false};
   std::thread writer([&] {

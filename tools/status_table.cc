@@ -1,3 +1,4 @@
+#include "client/layout/session_layout.h"
 #include "tools/format.h"
 #include "tools/status.h"
 #include "tools/status_names.h"
@@ -74,6 +75,9 @@ std::string buckets_table(const CountersPage& page) {
                {"MEAN", kRight},
                {"PHASE"}});
   for (const BucketCounters& bucket : page.buckets) {
+    if (bucket.bucket == layout::kBarrierBucket) {
+      continue;
+    }
     const uint64_t wire = bucket.payload_bytes + bucket.header_bytes;
     std::string phase(name_of(bucket.phase));
     if (bucket.missing_ranks > 0) {

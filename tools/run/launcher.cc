@@ -27,6 +27,7 @@ using std::chrono::steady_clock;
 constexpr seconds kReadyPatience{30};
 constexpr seconds kTermPatience{5};
 constexpr seconds kDrainPatience{1};
+constexpr milliseconds kReportPatience{500};
 constexpr int kStartTries = 3;  // a port may be taken between the choice and the bind
 constexpr size_t kTailLines = 20;
 
@@ -312,6 +313,21 @@ bool Launcher::ranks_running() const {
   return std::ranges::any_of(ranks_, [](const auto& rank) { return rank->process.running(); });
 }
 
+// The daemons write down the end of a job shortly after its last rank has left.
+void Launcher::wait_until_jobs_ended() {
+  const auto ended = [](const Daemon& daemon) {
+    const Result<CountersPage> page = read_counters(counters_path(daemon.runtime_dir));
+    return !page.ok() || !page->locked ||
+           (!page->jobs.empty() && std::ranges::all_of(page->jobs, [](const JobCounters& job) {
+             return job.state == layout::JobState::kEnded || job.state == layout::JobState::kAborted;
+           }));
+  };
+  const SteadyTime deadline = steady_clock::now() + kReportPatience;
+  while (!std::ranges::all_of(daemons_, ended) && steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+}
+
 void Launcher::report() {
   if (ranks_.empty()) {
     return;
@@ -320,6 +336,7 @@ void Launcher::report() {
   for (const Daemon& daemon : daemons_) {
     dirs.push_back(daemon.runtime_dir);
   }
+  wait_until_jobs_ended();
   write_all(STDOUT_FILENO, std::string("\n") + to_table(collect(dirs), monotonic_ns()));
   if (failed_) {
     for (const Daemon& daemon : daemons_) {

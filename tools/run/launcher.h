@@ -58,6 +58,7 @@ class Launcher {
   void act_on_deadlines();
   void signal_ranks(int number);
   bool ranks_running() const;
+  void wait_until_jobs_ended();
   void report();
   int final_code() const;
 

@@ -201,6 +201,16 @@ struct TestRank {
   }
 };
 
+// A reply that is written down, and keeps nothing alive: the rank holds the member that holds the reply.
+template <typename Function>
+auto into(const std::shared_ptr<TestRank>& rank, Function function) {
+  return [weak = std::weak_ptr<TestRank>(rank), function](const auto& result) {
+    if (const auto self = weak.lock()) {
+      function(*self, result);
+    }
+  };
+}
+
 struct TestNode {
   std::string name;
   std::unique_ptr<FakeEngine> engine;
@@ -221,6 +231,12 @@ class TestCluster {
         scheduler,
         CoordinatorOptions{nodes[0]->context->self, seconds(2), seconds(10), config::policy_to_json(policy),
                            [](size_t bytes) { return std::string(bytes, 'k'); }});
+  }
+
+  ~TestCluster() {
+    coordinator.reset();
+    nodes.clear();
+    scheduler.settle();
   }
 
   TestNode& add_node(const std::string& name) {
@@ -258,28 +274,31 @@ class TestCluster {
     auto result = std::make_shared<TestRank>();
     result->rank = rank;
     LocalJoin join{rank, world, static_cast<int32_t>(1000 + rank), timeout_ms,
-                   [result](const Status& cause) { result->aborted = cause; }};
-    result->member =
-        nodes[node]->members->join({7, job, "0"}, "a:7470", std::move(join),
-                                   [result](const Result<Joined>& joined) { result->joined = joined; });
+                   into(result, [](TestRank& self, const Status& cause) { self.aborted = cause; })};
+    result->member = nodes[node]->members->join(
+        {7, job, "0"}, "a:7470", std::move(join),
+        into(result, [](TestRank& self, const Result<Joined>& joined) { self.joined = joined; }));
     scheduler.settle();
     return result;
   }
 
   void create(const std::shared_ptr<TestRank>& rank, const Manifest& manifest) {
     rank->bucket.reset();
-    rank->member->create_bucket(rank->rank, manifest,
-                                [rank](const Result<BucketCreated>& created) { rank->bucket = created; });
+    rank->member->create_bucket(
+        rank->rank, manifest,
+        into(rank, [](TestRank& self, const Result<BucketCreated>& created) { self.bucket = created; }));
     scheduler.settle();
   }
   void destroy(const std::shared_ptr<TestRank>& rank, uint32_t bucket) {
     rank->answer.reset();
-    rank->member->destroy_bucket(rank->rank, bucket, [rank](const Status& status) { rank->answer = status; });
+    rank->member->destroy_bucket(
+        rank->rank, bucket, into(rank, [](TestRank& self, const Status& status) { self.answer = status; }));
     scheduler.settle();
   }
   void leave(const std::shared_ptr<TestRank>& rank) {
     rank->answer.reset();
-    rank->member->leave(rank->rank, [rank](const Status& status) { rank->answer = status; });
+    rank->member->leave(rank->rank,
+                        into(rank, [](TestRank& self, const Status& status) { self.answer = status; }));
     scheduler.settle();
   }
   // Nodes a and b with ranks 0,1 and 2,3.

@@ -86,10 +86,10 @@ class Death(ClusterTest):
 
 class Disagreement(ClusterTest):
     def refuse(self, odd_step, culprit):
-        """Rank 3 makes the bucket in its own way: everybody is told."""
+        """Rank 3 makes the bucket in its own way: everybody is told, also who comes late (so the others stay)."""
         cluster = Cluster(self, 2, CLOCKS)
         ranks = cluster.start(
-            lambda rank: ["join", odd_step if rank == 3 else "bucket:b:float32:1000:gradient", "reduce:b"], 2)
+            lambda rank: ["linger", "join", odd_step if rank == 3 else "bucket:b:float32:1000:gradient", "reduce:b"], 2)
         self.expect_errors(ranks, SLACK + PEER_TIMEOUT, ("mismatch",), culprit)
 
     def test_shape(self):
@@ -163,7 +163,8 @@ class Values(ClusterTest):
     def test_exact_types_broadcast_and_barrier(self):
         cluster = Cluster(self, 2)
         steps = ["join", "bucket:f:float32:1001", "bucket:i:int32:7", "bucket:l:int64:70000",
-                 "reduce:f:5", "reduce:i:5", "reduce:l:5", "broadcast:f:3", "broadcast:i:0", "broadcast:l:1", "barrier", "reduce:f", "leave"]
+                 "reduce:f:5", "reduce:i:5", "reduce:l:5", "broadcast:f:3", "broadcast:i:0", "broadcast:l:1",
+                 "barrier", "reduce:f", "leave"]
         self.wait_all_ended(cluster.start(steps, 2))
 
     def test_a_nan_is_reported_to_all_and_forgotten(self):

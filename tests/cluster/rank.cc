@@ -6,6 +6,7 @@
 //   poison:NAME                               one NaN; the result must be NaN and flagged
 //   broadcast:NAME:ROOT                       checked
 //   barrier  leave  sleep:MS  forever
+//   linger                     from here on, stay after an error until killed
 // After each step it prints "ok STEP SECONDS", or "error STEP SECONDS STATUS: SENTENCE" and ends with code 1.
 #include <gradwire/gradwire.h>
 #include <unistd.h>
@@ -59,8 +60,16 @@ Words split(const std::string& text) {
   return words;
 }
 
+[[noreturn]] void stay() {
+  for (;;) {
+    ::pause();
+  }
+}
+
 class Rank {
  public:
+  bool lingers() const { return lingers_; }
+
   void step(const Words& words) {
     const auto arg = [&](size_t i, const char* otherwise) { return i < words.size() ? words[i] : otherwise; };
     const std::string& verb = words[0];
@@ -91,9 +100,9 @@ class Rank {
     } else if (verb == "sleep") {
       ::usleep(static_cast<useconds_t>(std::stoul(words.at(1)) * 1000));
     } else if (verb == "forever") {
-      for (;;) {
-        ::pause();
-      }
+      stay();
+    } else if (verb == "linger") {
+      lingers_ = true;
     } else {
       throw Wrong("unknown step");
     }
@@ -175,6 +184,7 @@ class Rank {
     expect(bucket, 100 + root);
   }
 
+  bool lingers_ = false;
   gw_job* job_ = nullptr;
   std::map<std::string, Bucket> buckets_;
 };
@@ -190,6 +200,10 @@ int main(int argc, char** argv) {
       rank.step(split(argv[i]));
     } catch (const std::exception& error) {
       std::printf("error %s %.3f %s\n", argv[i], seconds(), error.what());
+      std::fflush(stdout);
+      if (rank.lingers()) {
+        stay();
+      }
       return 1;
     }
     std::printf("ok %s %.3f\n", argv[i], seconds());

@@ -1,0 +1,154 @@
+// Submissions, counters and memory from clients that mean harm: they end their own job, nobody else's. Meant
+// for the address sanitizer as well.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/sim/sim_cluster.h"
+
+namespace gradwire::sim {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed) {
+  ClusterOptions options;
+  options.nodes = nodes;
+  options.local_ranks = locals;
+  options.network.seed = seed;
+  options.network.max_payload = 70'000;
+  options.network.jitter_ns = 50'000;
+  return options;
+}
+
+TEST(Hostile, RandomSubmissionsEndTheirJobAndNoOther) {
+  transport::SimNetwork network;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    std::mt19937_64 random(seed);
+    Cluster cluster(options_of(1 + seed % 2, 2, seed));
+    BucketShape shape;
+    shape.name = "gradients";
+    shape.layers = {100};
+    cluster.add_bucket(1, shape);
+    // A second job of one rank on node 0.
+    std::vector<std::byte> memory(layout::kSessionBytes + 64);
+    auto* const session = reinterpret_cast<layout::SessionHeader*>(
+        (reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+    auto* const base = reinterpret_cast<std::byte*>(session);
+    layout::RingProducer<layout::Submission> submissions(
+        &session->submissions, reinterpret_cast<layout::Submission*>(base + layout::kSubmissionOffset),
+        layout::kRingCapacity);
+    layout::RingConsumer<layout::Completion> completions(
+        &session->completions, reinterpret_cast<layout::Completion*>(base + layout::kCompletionOffset),
+        layout::kRingCapacity);
+    engine::JobSpec other;
+    other.id = 2;
+    other.rank_node = {0};
+    engine::LocalRank rank;
+    rank.session = session;
+    other.local_ranks.push_back(rank);
+    ASSERT_TRUE(cluster.node(0).engine->add_job(other).ok());
+
+    layout::Submission hostile = cluster.submission(0, 1, Request{});
+    auto* const bytes = reinterpret_cast<uint8_t*>(&hostile);
+    if (seed % 2 == 0) {
+      for (size_t i = 8; i < sizeof(hostile); ++i) {
+        bytes[i] = static_cast<uint8_t>(random());
+      }
+    } else {
+      // All fields but user_data are checked.
+      const size_t at = 8 + random() % (sizeof(hostile) - 8);
+      bytes[at] ^= static_cast<uint8_t>(1 + random() % 255);
+    }
+    cluster.submit_raw(0, hostile);
+    cluster.run_until([&] { return cluster.completed(1); }, kSecond);
+    bool wake = false;
+    layout::Submission barrier{};
+    barrier.sequence = 1;
+    barrier.scale = 1;
+    barrier.operation = layout::kOpBarrier;
+    submissions.push(barrier, &wake);
+    cluster.settle();
+    layout::Completion completion{};
+    ASSERT_EQ(completions.pop(&completion), layout::RingState::kOk);
+    EXPECT_EQ(completion.status, 0);
+    // A changed scale or reduction may be valid; then the other rank's word is missing or against it.
+    if (cluster.failure().ok()) {
+      cluster.submit(1, 1);
+      cluster.run_until([&] { return !cluster.failure().ok(); }, kSecond);
+    }
+    EXPECT_THAT(cluster.failure().message(), HasSubstr("rank 0"));
+    cluster.node(0).engine->remove_job(2);
+  }
+}
+
+TEST(Hostile, CountersThatMakeNoSenseEndTheJob) {
+  for (const bool submissions : {true, false}) {
+    Cluster cluster(options_of(2, 2, 1));
+    BucketShape shape;
+    shape.layers = {100};
+    cluster.add_bucket(1, shape);
+    if (submissions) {
+      cluster.rank(1).session->submissions.tail.store(layout::kRingCapacity + 1);
+    } else {
+      cluster.rank(1).session->completions.head.store(77);
+    }
+    cluster.submit(0, 1);
+    cluster.submit(2, 1);
+    cluster.submit(3, 1);
+    if (!submissions) {
+      cluster.submit(1, 1);
+    }
+    cluster.run_until([&] { return !cluster.failure().ok(); }, kSecond);
+    EXPECT_THAT(cluster.failure().message(), HasSubstr("rank 1"));
+    EXPECT_EQ(cluster.failure().code(), Code::kCorrupt);
+    cluster.settle();
+    EXPECT_NE(cluster.rank(0).completion(1), nullptr);
+  }
+}
+
+TEST(Hostile, AClientThatFloodsAnAbortedJobIsIgnoredInTheEnd) {
+  Cluster cluster(options_of(1, 1, 1));
+  cluster.node(0).engine->abort_job(1, Status(Code::kAborted, "over"));
+  Rank& rank = cluster.rank(0);
+  // It never takes its completions.
+  for (uint64_t i = 0; i < 3 * layout::kRingCapacity; ++i) {
+    bool wake = false;
+    rank.submissions.push(layout::Submission{}, &wake);
+    cluster.node(0).engine->poll();
+  }
+  for (int i = 0; i < 10; ++i) {
+    cluster.node(0).engine->poll();
+  }
+  EXPECT_EQ(cluster.node(0).engine->poll(), 0u);
+}
+
+TEST(Hostile, AClientThatScribblesOverItsGradientsSpoilsOnlyValues) {
+  Cluster cluster(options_of(3, 1, 1));
+  BucketShape shape;
+  shape.layers = {100'000};
+  shape.codec = "laco";
+  cluster.add_bucket(1, shape);
+  std::mt19937 random(3);
+  cluster.submit_all(1);
+  cluster.run_until([&] {
+    for (uint32_t r = 0; r < 3; ++r) {
+      for (int i = 0; i < 1000; ++i) {
+        const uint32_t bits = static_cast<uint32_t>(random());
+        std::memcpy(&cluster.rank(r).gradients[1]->as<float>()[random() % 100'000], &bits, 4);
+      }
+    }
+    return cluster.completed(1);
+  });
+  EXPECT_TRUE(cluster.failure().ok()) << cluster.failure().message();
+  for (uint32_t n = 1; n < 3; ++n) {
+    EXPECT_EQ(std::memcmp(cluster.node(n).results[1]->data(), cluster.node(0).results[1]->data(), 400'000),
+              0);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::sim

@@ -75,7 +75,11 @@ class Death(ClusterTest):
         self.check_serves_again(cluster)
 
     def check_status_says_so(self, daemon, culprit):
+        deadline = time.monotonic() + SLACK  # the page is written a few times a second
         code, report = daemon.status()
+        while code == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            code, report = daemon.status()
         self.assertEqual((code, report["state"]), (1, "degraded"))
         self.assertRegex(" ".join(report["reasons"]), culprit)
 

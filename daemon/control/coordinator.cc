@@ -28,6 +28,16 @@ size_t Coordinator::jobs() const {
   return count;
 }
 
+Nanoseconds Coordinator::last_heard(const JobIdentity& identity, const std::string& instance) const {
+  Nanoseconds heard{};
+  for (const auto& [key, member] : members_) {
+    if (member->liveness && member->info.instance == instance && member->identity == identity) {
+      heard = std::max(heard, member->liveness->last_heard());
+    }
+  }
+  return heard;
+}
+
 void Coordinator::accept(LinkPtr link) {
   const NodeKey key = ++last_key_;
   auto& member = members_[key] = std::make_unique<Member>(scheduler_, link);

@@ -27,6 +27,8 @@ class Coordinator {
 
   size_t members() const { return members_.size(); }
   size_t jobs() const;  // forming or running
+  // The last sign of life of a member of that job; 0: none is known.
+  Nanoseconds last_heard(const JobIdentity& identity, const std::string& instance) const;
 
  private:
   struct Member {

@@ -4,6 +4,7 @@
 #include <systemd/sd-daemon.h>
 #include <ucp/api/ucp.h>
 
+#include <algorithm>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 
@@ -189,6 +190,12 @@ void Daemon::start_control() {
 
 void Daemon::publish() {
   auto facts = members_->facts();
+  for (JobFacts& job : facts) {
+    for (JobFacts::Peer& peer : job.peers) {
+      const Nanoseconds heard = coordinator_->last_heard(job.identity, peer.instance);
+      peer.heartbeat_ns = std::max(peer.heartbeat_ns, static_cast<uint64_t>(heard.count()));
+    }
+  }
   const std::string status = facts.empty() ? "no jobs" : std::to_string(facts.size()) + " jobs";
   if (status != status_line_) {
     status_line_ = status;

@@ -31,6 +31,7 @@ struct JobFacts {
   std::vector<Rank> ranks;  // local
   struct Peer {
     std::string node;
+    std::string instance;
     std::string ranks;
     std::string address;  // control address
     layout::PeerState state = layout::PeerState::kConnecting;

@@ -37,7 +37,8 @@ JobFacts Member::facts() const {
     if (index == epoch_->index) {
       continue;
     }
-    JobFacts::Peer peer{node.name, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp, 0};
+    JobFacts::Peer peer{
+        node.name, node.instance, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp, 0};
     if (over() && !ended_ && names_as_gone(cause_.message(), describe_node(node.name, node.ranks))) {
       peer.state = layout::PeerState::kLost;
     }

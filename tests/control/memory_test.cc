@@ -131,7 +131,7 @@ JobFacts facts(uint64_t id) {
   job.state = layout::JobState::kRunning;
   job.world = 4;
   job.ranks = {{0, 11, layout::RankState::kAttached}, {1, 12, layout::RankState::kAttached}};
-  job.peers = {{"b", "2,3", "b:7470", layout::PeerState::kUp, 5}};
+  job.peers = {{"b", "", "2,3", "b:7470", layout::PeerState::kUp, 5}};
   return job;
 }
 

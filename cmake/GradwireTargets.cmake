@@ -27,11 +27,12 @@ function(gradwire_test name)
   if("cluster" IN_LIST arg_LABELS)
     set(serial TRUE)
   endif()
+  string(REPLACE ";" "\\\\\\\\\\\\\\;" labels "${arg_LABELS}")  # as many as gtest_discover_tests takes away on the way to CTest
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${serial} LABELS "${arg_LABELS}")
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${serial} LABELS "${labels}")
   if("thread" IN_LIST arg_LABELS)
     add_dependencies(gradwire_thread_tests ${name})
   endif()

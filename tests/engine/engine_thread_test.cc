@@ -41,10 +41,10 @@ class Events final : public Listener {
 
 struct Daemon {
   Events events;
-  std::unique_ptr<EngineThread> thread;
   std::vector<std::unique_ptr<TestSession>> sessions;
   std::vector<std::vector<float>> gradients;
   std::vector<float> result;
+  std::unique_ptr<EngineThread> thread;  // ends before what it uses
 };
 
 // Runs a command on the engine's thread and waits for what it returns.

@@ -1,10 +1,18 @@
 #include "daemon/control/log.h"
 
+#include <spdlog/spdlog.h>
+
 namespace gradwire::control {
 namespace {
 
 bool is_plain(std::string_view value) {
   return !value.empty() && value.find_first_of(" \"=\t\n\r\\") == std::string_view::npos;
+}
+
+void log_event(spdlog::level::level_enum level, std::string_view event, LogFields fields) {
+  if (spdlog::should_log(level)) {
+    spdlog::log(level, "{}", format_event(event, fields));
+  }
 }
 
 }  // namespace
@@ -29,6 +37,18 @@ std::string format_event(std::string_view event, LogFields fields) {
     line += '"';
   }
   return line;
+}
+
+void log_info(std::string_view event, LogFields fields) {
+  log_event(spdlog::level::info, event, fields);
+}
+
+void log_warning(std::string_view event, LogFields fields) {
+  log_event(spdlog::level::warn, event, fields);
+}
+
+void log_error(std::string_view event, LogFields fields) {
+  log_event(spdlog::level::err, event, fields);
 }
 
 }  // namespace gradwire::control

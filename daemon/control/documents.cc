@@ -221,7 +221,8 @@ std::string list_ranks(const std::vector<uint32_t>& ranks) {
   constexpr size_t kShown = 16;
   std::string text;
   for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]);
+    text += i == 0 ? "" : ",";
+    text += std::to_string(ranks[i]);
   }
   if (ranks.size() > kShown) {
     text += ",... (" + std::to_string(ranks.size()) + " in all)";

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -114,10 +115,7 @@ int run(const Arguments& arguments) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  use_ucx_environment(argv);
+int start(int argc, char** argv) {
   Arguments arguments;
   bool foreground = true;
   CLI::App app("Averages the gradients of this node's training processes with those of other nodes.",
@@ -142,4 +140,16 @@ int main(int argc, char** argv) {
   }
   arguments.check = check->count() > 0;
   return run(arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    use_ucx_environment(argv);
+    return start(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gradwired: %s\n", error.what());
+    return 1;
+  }
 }

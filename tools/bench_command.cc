@@ -72,8 +72,8 @@ void add_bench_command(CLI::App& app, int* exit_code) {
   options->sizes = {4 << 10, 1 << 20, 25 << 20};
   CLI::App* command = app.add_subcommand("bench", "Measure allreduce, as a rank of a job");
   command->footer(
-      "Every rank runs it, inside `gradwire run` or any launcher: gradwire run -n 2 -- gradwire bench "
-      "--verify\n"
+      "Every rank runs it, inside `gradwire run` or any launcher: gradwire run -n 2 -- gradwire "
+      "bench\n"
       "A sample is the time from a barrier to the completion on the slowest rank. Bus bandwidth is "
       "algorithm\n"
       "bandwidth times 2(P-1)/P for P nodes. Rank 0 prints the results.\n"
@@ -99,8 +99,9 @@ void add_bench_command(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
   command->add_flag("--exact", options->exact, "Not as gradients: never compressed");
-  command->add_flag("--verify", options->verify,
-                    "Check every result against a reference, and that all ranks have the same bits");
+  command->add_flag("--verify,!--no-verify", options->verify,
+                    "Check every result against a reference, and that all ranks have the same bits (it does "
+                    "unless told not to)");
   command->add_flag("--json", options->json, "Print JSON; names carry their units");
   command->callback([options, exit_code] { *exit_code = run_bench(*options); });
 }

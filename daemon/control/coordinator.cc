@@ -40,13 +40,14 @@ Nanoseconds Coordinator::last_heard(const JobIdentity& identity, const std::stri
 
 void Coordinator::accept(LinkPtr link) {
   const NodeKey key = ++last_key_;
-  auto& member = members_[key] = std::make_unique<Member>(scheduler_, link);
+  auto& member = members_[key] = std::make_unique<Member>(scheduler_, std::move(link));
+  const LinkPtr opened = member->link;
   member->hello_deadline.start(kHelloTimeout, [this, key] {
     log_warning("peer_refused", {{"peer", members_.at(key)->link->peer()}, {"cause", "no hello within 5s"}});
     drop(key);
   });
-  link->start([this, key](const Json& document) { received(key, document); },
-              [this, key](const Status& why) { closed(key, why); });
+  opened->start([this, key](const Json& document) { received(key, document); },
+                [this, key](const Status& why) { closed(key, why); });
 }
 
 void Coordinator::received(NodeKey key, const Json& document) {

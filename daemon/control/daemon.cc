@@ -88,6 +88,8 @@ class Daemon::News final : public engine::Listener {
 
 Daemon::Daemon(const config::Config& config) : config_(config), scheduler_(context_) {}
 
+// A handler that throws ends the process here as it does in run().
+// NOLINTNEXTLINE(bugprone-exception-escape)
 Daemon::~Daemon() {
   publish_timer_.reset();
   watchdog_timer_.reset();

@@ -22,7 +22,7 @@ namespace gradwire::control {
 class Daemon {
  public:
   explicit Daemon(const config::Config& config);
-  ~Daemon();
+  ~Daemon();  // NOLINT(bugprone-exception-escape)
 
   // Everything is up, and systemd knows it, when this returns ok. kAlreadyExists: another daemon lives here.
   Status start();

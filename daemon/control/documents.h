@@ -22,7 +22,7 @@ struct JobIdentity {
   uint32_t uid = 0;
   std::string name;
   std::string run_id;
-  auto operator<=>(const JobIdentity&) const = default;
+  auto operator<=>(const JobIdentity&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 std::string describe(const JobIdentity& identity);  // job 'name', run '0'
 

@@ -87,7 +87,7 @@ bool configure(SSL_CTX* context, std::span<const std::byte> key) {
   if (!derive(key, secret.get()) || SSL_CTX_set_ex_data(context, secret_index(), secret.get()) != 1) {
     return false;
   }
-  secret.release();  // free_secret
+  [[maybe_unused]] Secret* const owned_by_context = secret.release();  // free_secret
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&

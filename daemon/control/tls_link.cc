@@ -62,7 +62,8 @@ void TlsLink::handshake(asio::ssl::stream_base::handshake_type side, Nanoseconds
       self->shut();
     }
   });
-  stream_.async_handshake(side, [self = shared_from_this(), side, timed_out, done](const error_code& error) {
+  stream_.async_handshake(side, [self = shared_from_this(), side, timed_out,
+                                 done = std::move(done)](const error_code& error) {
     self->timer_.cancel();
     if (error) {
       done(handshake_failure(error, *timed_out, self->peer_));

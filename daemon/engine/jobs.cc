@@ -211,7 +211,7 @@ Status Core::add_job(JobSpec spec) {
   bucket.name = "barrier";
   bucket.reducer = std::move(barrier).value();
   bucket.gradients.resize(locals, nullptr);
-  const Status status = add_bucket(std::move(bucket));
+  Status status = add_bucket(std::move(bucket));
   if (!status.ok()) {
     remove_job(id);
   }

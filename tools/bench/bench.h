@@ -19,7 +19,7 @@ struct BenchOptions {
   uint32_t layers = 1;  // of equal size in a bucket
   std::string codec;    // what the policy must have chosen; empty: anything
   bool exact = false;   // not a gradient bucket
-  bool verify = false;
+  bool verify = true;
   bool json = false;
 };
 

@@ -24,8 +24,14 @@ print_skipped() {
 test_preset() { # PRESET CTEST_ARGUMENTS...
   local preset=$1 status=0
   shift
-  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "$@" | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed)' || status=1
+  local output
+  output=$(mktemp)
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "$@" >"$output" || status=1
+  # What failed, and why; then what was skipped; ctest's own summary comes last.
+  sed '/tests passed,/,$d' "$output" | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed)' || true
   print_skipped "$preset"
+  sed -n '/tests passed,/,$p' "$output"
+  rm -f "$output"
   return $status
 }
 

@@ -62,6 +62,10 @@ void Member::join(LocalJoin join, Reply<Joined> reply) {
     }
     job_charge_ = *charge;
     connect();
+    if (over()) {  // the rendezvous makes no sense
+      reply(cause_);
+      return;
+    }
   }
   if (const auto found = locals_.find(join.rank); found != locals_.end()) {
     reply(Status(Code::kAlreadyExists, "rank " + std::to_string(join.rank) + " of " + describe(identity_) +

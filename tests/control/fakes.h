@@ -256,8 +256,8 @@ class TestCluster {
     node->context = std::make_unique<NodeContext>(NodeContext{
         scheduler, *node->engine, *node->workshop, std::make_shared<QuotaLedger>(quotas), self, seconds(2),
         seconds(10), [this, cut = node->cut](const std::string&, Reply<LinkPtr> done) {
-          if (!coordinator) {
-            done(Status(Code::kUnavailable, "connection refused"));
+          if (!coordinator || !refusal.ok()) {
+            done(refusal.ok() ? Status(Code::kUnavailable, "connection refused") : refusal);
             return;
           }
           auto [ours, theirs] = make_local_links(scheduler);
@@ -317,6 +317,7 @@ class TestCluster {
   config::QuotaOptions quotas;
   config::CompressionPolicy policy;
   std::vector<std::unique_ptr<TestNode>> nodes;
+  Status refusal;  // of every connection, at once
   std::unique_ptr<Coordinator> coordinator;
 };
 

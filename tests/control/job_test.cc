@@ -119,6 +119,15 @@ TEST(JobFormation, ACoordinatorThatIsNotThereIsTriedAgainAndThenNamed) {
   EXPECT_THAT(one->failure().message(), AllOf(HasSubstr("a:7470"), HasSubstr("connection refused")));
 }
 
+TEST(JobFormation, ARendezvousThatMakesNoSenseIsRefusedAtOnce) {
+  TestCluster cluster({"a"});
+  cluster.refusal = Status(Code::kInvalidArgument, "the rendezvous 'a:99999' has no port");
+  const auto zero = cluster.join(0, 0, 1);
+  EXPECT_EQ(zero->failure().message(), "the rendezvous 'a:99999' has no port");
+  cluster.refusal = ok_status();
+  EXPECT_TRUE(cluster.join(0, 0, 1)->running());
+}
+
 TEST(JobFormation, OtherVersionsAndOtherSegmentSizesAreRefusedWithBothNames) {
   TestCluster cluster({"a", "b", "c"});
   cluster.nodes[1]->context->self.version = "0.2.0";

@@ -14,7 +14,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# Fused multiply-add would make results depend on the compiler (ALGORITHMS in docs/architecture.md).
+# Fused multiply-add would make results depend on the compiler ("Mathematics" in docs/architecture.md).
 add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options(-Wno-restrict)  # false alarms on "literal" + std::string (GCC bug 105651)

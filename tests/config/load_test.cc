@@ -36,7 +36,7 @@ TEST_F(Load, ReadsEverySection) {
   const Result<LoadedConfig> loaded = load(R"(
 node:
   name: "worker 1"
-  runtime_dir: /tmp/gw
+  runtime_dir: /srv/gradwire
   socket_group: hpc
   socket_mode: 0600
 peers: {listen: "::", port: 1234, advertise: w1.example, key_file: /etc/key, max_document: 1MiB}
@@ -54,7 +54,7 @@ transport:
                                            {"transport.segment=262144"});
   EXPECT_FALSE(loaded.ok()) << "64 MiB in the file is still an error where the command line overrides it";
   const Result<LoadedConfig> good = load(R"(
-node: {name: "worker 1", runtime_dir: /tmp/gw, socket_group: hpc, socket_mode: 0600}
+node: {name: "worker 1", runtime_dir: /srv/gradwire, socket_group: hpc, socket_mode: 0600}
 peers: {listen: "::", port: 1234, advertise: w1.example, key_file: /etc/key, max_document: 1MiB}
 clocks: {peer_timeout: 500ms, operation_timeout: 1.5min, stall_warning: 1s, residual_ttl: 0s}
 transport:
@@ -78,7 +78,7 @@ compression:
   ASSERT_TRUE(good.ok()) << good.status().message();
   const Config& c = good.value().config;
   EXPECT_EQ(c.node.name, "worker 1");
-  EXPECT_EQ(c.node.socket, "/tmp/gw/gradwired.sock");
+  EXPECT_EQ(c.node.socket, "/srv/gradwire/gradwired.sock");
   EXPECT_EQ(c.node.socket_mode, 0600U);
   EXPECT_EQ(c.peers.listen, "::");
   EXPECT_EQ(c.peers.port, 1234);

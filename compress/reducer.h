@@ -98,6 +98,19 @@ struct CompressionStats {
   uint32_t warm_stage = 0;      // 0 dense; counts up; 255 when the target is reached
 };
 
+// A layer's error feedback, apart from any bucket: buckets are rebuilt, rings change their size. What is kept
+// of the controller is per element, so that it fits pieces of other sizes.
+struct LayerState {
+  std::string name;
+  uint64_t elements = 0;
+  std::shared_ptr<const std::vector<float>> residual;  // of a whole bucket, shared between its layers
+  uint64_t first = 0;                                  // the layer's first element in it
+  double scale = 1.0;                                  // the loss scale that the residual is in
+  double alpha = 0.0;                                  // sparsity controller; 0: it has none
+  double mean_square = 0.0;                            // running mean of S^2 an element; 0: none yet
+  uint64_t operations = 0;                             // committed: where the warm start is
+};
+
 class BucketReducer {
  public:
   virtual ~BucketReducer() = default;
@@ -124,6 +137,15 @@ class BucketReducer {
   // leave earlier blocks of the segment in `result`.
   virtual Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) = 0;
 
+  // Turns the owner's finished sum of a segment (what the last hop() wrote) into what travels to everybody
+  // and decode() reads; in place, never longer. Returns its size. Sums of 16-bit floats travel as fp32 and
+  // are divided and rounded here, once.
+  virtual uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t size) {
+    (void)segment;
+    (void)bytes;
+    return size;
+  }
+
   // Fills the whole result with NaN (floating-point types): the verdict "not finite".
   virtual void poison(void* result) const = 0;
 
@@ -136,6 +158,16 @@ class BucketReducer {
   // The committed residual by element of the bucket, in sum units of the last committed scale; empty for
   // reducers without residual. Elements of exactly sent layers stay zero. Valid until the next commit.
   virtual std::span<const float> residual() const { return {}; }
+
+  // What would be lost with this reducer, by layer: taken at the end of its life, after which only the
+  // destructor may be called. Empty without residuals, or where nothing was committed.
+  virtual std::vector<LayerState> take_state() { return {}; }
+  // Before the first operation: layers of the same name and size go on from there. Others are left alone.
+  // Returns how many layers were found.
+  virtual size_t restore_state(std::span<const LayerState> state) {
+    (void)state;
+    return 0;
+  }
 };
 
 struct BucketShape {
@@ -146,6 +178,12 @@ struct BucketShape {
 
 // Exact reduction of any dtype (codec none). Elements of the message are the dtype's bytes, little-endian.
 Result<std::unique_ptr<BucketReducer>> make_exact_reducer(const BucketShape& shape, Dtype dtype);
+
+// The same, cut by shards: rank r of rank_chunk.size() has elements [r*n, (r+1)*n) of the bucket, and they
+// belong to chunk rank_chunk[r] (in whole segments, none of which crosses a shard; a chunk may be empty, and
+// has one empty segment then). kInvalidArgument: the ranks do not divide the elements.
+Result<std::unique_ptr<BucketReducer>> make_shard_reducer(const BucketShape& shape, Dtype dtype,
+                                                          std::span<const uint32_t> rank_chunk);
 
 // Compressed reduction of fp32 gradients; settings[i] belongs to shape.layers[i]. If every layer says none
 // this still works (without residuals). Layers' edge roles (first and last large layer) are found by the

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/base/result.h"
 
@@ -71,6 +72,16 @@ class Transport {
   // state.
   virtual void send(PeerId peer, std::span<const std::byte> header, std::span<const std::byte> payload,
                     SendCompletion* done) = 0;
+
+  // Numeric addresses of this host from which its messages may come; what another node's admit() is told.
+  // Empty where the notion has no meaning.
+  virtual std::vector<std::string> hosts() const { return {}; }
+  // From now on only these hosts (numeric addresses) may open connections to this transport; everybody before
+  // the first call. What is open stays open. kUnsupported where the system cannot do it.
+  virtual Status admit(std::span<const std::string> hosts) {
+    (void)hosts;
+    return ok_status();
+  }
 
   virtual size_t max_payload() const = 0;    // bytes; also the best size of a bulk segment
   virtual uint32_t send_window() const = 0;  // sends in flight per peer beyond which more brings nothing

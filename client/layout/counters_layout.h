@@ -5,7 +5,7 @@
 // on the file while it lives: a page without a lock is stale, a locked page whose heartbeat stands still is
 // wedged. One thread writes. Every record has a sequence lock: `version` is odd while the record is being
 // written; a reader copies the record word by word and tries again if version was odd or has changed. A
-// record with id 0 is free. Layout version 1; fixed-width fields only; tested byte for byte.
+// record with id 0 is free. Layout version 2; fixed-width fields only; tested byte for byte.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 namespace gradwire::layout {
 
 inline constexpr uint64_t kCountersMagic = 0x31304e5443525747;  // "GWRCTN01"
-inline constexpr uint32_t kCountersVersion = 1;
+inline constexpr uint32_t kCountersVersion = 2;
 inline constexpr uint32_t kCounterJobs = 64;
 inline constexpr uint32_t kCounterRanks = 512;
 inline constexpr uint32_t kCounterBuckets = 4096;
@@ -23,7 +23,14 @@ inline constexpr uint32_t kCounterPeers = 512;
 inline constexpr const char* kCountersFile = "counters";  // within the runtime directory
 
 enum class JobState : uint32_t { kFree = 0, kForming = 1, kRunning = 2, kAborted = 3, kEnded = 4 };
-enum class BucketPhase : uint32_t { kIdle = 0, kGathering = 1, kReducing = 2, kDistributing = 3, kDone = 4 };
+enum class BucketPhase : uint32_t {
+  kIdle = 0,
+  kGathering = 1,     // waits for local ranks to submit
+  kReducing = 2,      // hops 0 .. P-2
+  kDistributing = 3,  // hops P-1 .. 2P-3, and the bytes of a broadcast or an allgather
+  kDone = 4,          // complete here; its last messages are under way
+  kGranting = 5       // has started here and waits for the right neighbour to start too
+};
 enum class RankState : uint32_t { kAttached = 1, kGone = 2, kLeft = 3 };
 enum class PeerState : uint32_t { kConnecting = 1, kUp = 2, kLost = 3 };
 
@@ -43,6 +50,9 @@ struct alignas(64) CountersHeader {
   char node[256];
   char transport[32];                     // path in use, e.g. "tcp"
   std::atomic<uint64_t> records_dropped;  // records that found no free place (relaxed)
+  std::atomic<uint64_t> stopped_unix_ns;  // the daemon stopped in an orderly way; 0 while it runs (relaxed)
+  std::atomic<uint64_t> kept_bytes;       // residuals of jobs that are not there, until they expire (relaxed)
+  std::atomic<uint64_t> kept_jobs;        // of how many jobs (relaxed)
 };
 
 struct alignas(64) JobRecord {
@@ -57,6 +67,8 @@ struct alignas(64) JobRecord {
   uint64_t payload_bytes;  // sent, encoded
   uint64_t header_bytes;   // sent, ours
   char cause[512];         // why it ended
+  uint64_t ended_ns;       // CLOCK_MONOTONIC; 0 while it lives
+  char stall[512];         // whom an operation waits for, since stall_warning; empty: none stalls
 };
 
 struct alignas(64) RankRecord {
@@ -69,6 +81,7 @@ struct alignas(64) RankRecord {
   uint64_t submissions;
   uint64_t late_total_ns;  // summed lateness behind the first local rank of each operation
   uint64_t late_max_ns;
+  uint64_t late_count;  // operations that late_total_ns is the sum of
 };
 
 struct alignas(64) BucketRecord {
@@ -92,6 +105,9 @@ struct alignas(64) BucketRecord {
   uint32_t missing_ranks;      // local ranks not yet there, while gathering
   uint64_t last_ns, total_ns;  // start (all local ranks submitted) to completion
   uint64_t gather_total_ns;    // first local submit to start
+  uint32_t hop, hops;          // the operation in flight has reached hop `hop` of 0 .. hops - 1
+  uint32_t waits_for_node;     // index of the node whose message must come next; UINT32_MAX: none
+  uint32_t operation;          // kOp... of session_layout.h, of the operation in flight or the last one
 };
 
 struct alignas(64) PeerRecord {
@@ -104,6 +120,8 @@ struct alignas(64) PeerRecord {
   char address[128];      // control address
   char path[32];          // data path in use
   uint64_t heartbeat_ns;  // CLOCK_MONOTONIC of the last sign of life; 0 unknown
+  uint32_t node_index;    // within the job's epoch
+  uint32_t reserved0;
 };
 
 inline constexpr uint64_t kCountersBytes =

@@ -5,7 +5,7 @@
 //   completion_offset        Completion[capacity]   daemon -> client
 //
 // This is the one header that client and daemon share. Fixed-width fields only; no pointers, bool, size_t or
-// enums; every struct is tested byte for byte against a hand-written picture of it. Layout version 1.
+// enums; every struct is tested byte for byte against a hand-written picture of it. Layout version 2.
 //
 // Rings: single producer, single consumer. `tail` counts what was ever produced, `head` what was ever
 // consumed; slot = count & (capacity - 1). The producer fills the slot, then stores tail (seq_cst; pairs with
@@ -14,8 +14,12 @@
 // a protocol error that ends the session.
 //
 // Sleeping: a consumer that is about to sleep stores 1 to its `sleeping` flag (seq_cst) and looks at the tail
-// once more (seq_cst); a producer that has published the tail exchanges the flag with 0 (seq_cst) and writes
-// to the eventfd if it was 1. No fences: thread sanitizer does not know them.
+// once more (seq_cst); a producer that has published the tail exchanges the flag with 0 (seq_cst) and rings
+// if it was 1. No fences: thread sanitizer does not know them.
+//
+// The bell is a pair of connected stream sockets, one end each: to ring is to send one byte without waiting;
+// a full socket has rung already. Each end has its own file status flags, so that nothing a client does to
+// its end can make the daemon wait; an eventfd would be one object for both.
 //
 // Who may touch the bucket memory: a rank's gradient region is the rank's from completion to its next submit
 // and the daemon's otherwise. The result region is one per node, read-only for clients; a rank may read it
@@ -30,7 +34,7 @@
 namespace gradwire::layout {
 
 inline constexpr uint64_t kSessionMagic = 0x3130304552495747;  // "GWIRE001"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kCacheLine = 64;
 inline constexpr uint32_t kRingCapacity = 4096;  // entries of each ring; a power of two
 inline constexpr uint32_t kCauseBytes = 1024;
@@ -40,8 +44,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 // What a submission asks for. Values travel in shared memory and messages: never renumber.
 inline constexpr uint8_t kOpAllreduce = 1;
 inline constexpr uint8_t kOpBroadcast = 2;
-inline constexpr uint8_t kOpBarrier = 3;  // bucket 0
-// Reserved for later layouts' users: allgather 4, reduce_scatter 5, flush 6.
+inline constexpr uint8_t kOpBarrier = 3;    // bucket 0
+inline constexpr uint8_t kOpAllgather = 4;  // reduce_op 0
+inline constexpr uint8_t kOpReduceScatter = 5;
 
 inline constexpr uint32_t kBarrierBucket = 0;  // every job has this bucket of no elements
 
@@ -53,7 +58,7 @@ struct Submission {
   uint32_t root;      // rank; broadcast only, else 0
   uint8_t operation;  // kOp...
   uint8_t reduce_op;  // compress::ReduceOp
-  uint8_t dtype;      // compress::Dtype of the bucket, checked
+  uint8_t dtype;      // compress::Dtype of the bucket, checked; of a barrier 0
   uint8_t flags;      // 0
   uint8_t reserved[28];
 };

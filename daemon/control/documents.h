@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +32,10 @@ struct NodeInfo {
   std::string name;
   std::string instance;  // 16 random bytes of this daemon's life
   std::string version;
-  std::string transport;          // "ucx 1.13.1"
-  std::string transport_address;  // opaque bytes
-  std::string control_address;    // "host:port", for people; may be empty
+  std::string transport;                // "ucx 1.13.1"
+  std::string transport_address;        // opaque bytes
+  std::string control_address;          // "host:port", for people; may be empty
+  std::vector<std::string> data_hosts;  // Transport::hosts()
   uint32_t max_payload = 0;
   uint64_t peer_timeout_ms = 0;
   uint64_t operation_timeout_ms = 0;
@@ -60,7 +62,21 @@ struct EpochNode {
   std::string instance;
   std::string transport_address;
   std::string control_address;
+  std::vector<std::string> data_hosts;
   std::vector<uint32_t> ranks;  // ascending, never empty
+};
+
+// How far a job's epoch before this one came: what one node says of itself, and what the coordinator makes of
+// it for all.
+struct Past {
+  struct Bucket {
+    std::string name;
+    uint64_t lowest = 0, highest = 0;  // equal where a node speaks of itself
+    int32_t highest_rank = -1;
+  };
+  uint64_t epoch = 0;
+  uint32_t unknown_nodes = 0;
+  std::vector<Bucket> buckets;  // ascending names
 };
 struct Epoch {
   std::string key;       // 16 bytes
@@ -69,6 +85,7 @@ struct Epoch {
   uint32_t index = 0;  // of the receiving node
   uint32_t max_payload = 0;
   std::vector<EpochNode> nodes;  // ring order
+  std::optional<Past> past;
 };
 Json epoch_document(const Epoch& epoch);
 Result<Epoch> read_epoch(const Json& document);

@@ -30,6 +30,11 @@ class EnginePort {
   virtual void remove_job(engine::JobId job) = 0;
   virtual void missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
                              std::function<void(std::vector<uint32_t>)> done) = 0;
+  virtual void inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
+                       std::function<void(engine::OperationView)> done) = 0;
+  // What the job has completed here, per bucket; asked before remove_job, after which it is lost.
+  virtual void completed(engine::JobId job,
+                         std::function<void(std::vector<engine::BucketSequence>)> done) = 0;
   virtual void traffic(engine::JobId job, std::function<void(const Traffic&)> done) = 0;
 };
 

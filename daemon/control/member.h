@@ -23,6 +23,8 @@ struct JobFacts {
   uint32_t world = 0, nodes = 0, node_index = 0;
   layout::JobState state = layout::JobState::kForming;
   std::string cause;
+  uint64_t ended_ns = 0;  // CLOCK_MONOTONIC; 0 while it lives
+  std::string stall;      // whom an operation waits for; empty: none stalls
   struct Rank {
     uint32_t rank = 0;
     int32_t pid = 0;
@@ -36,6 +38,7 @@ struct JobFacts {
     std::string address;  // control address
     layout::PeerState state = layout::PeerState::kConnecting;
     uint64_t heartbeat_ns = 0;
+    uint32_t node_index = 0;
   };
   std::vector<Peer> peers;  // the other nodes
 };

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,13 +38,16 @@ struct LocalJoin {
   uint32_t world = 1;
   int32_t pid = 0;
   uint64_t timeout_ms = 0;
-  Answer aborted;  // the epoch has ended after the rank joined; at most once
+  bool fresh = false;  // GW_JOIN_FRESH
+  Answer aborted;      // the epoch has ended after the rank joined; at most once
 };
 
 struct Joined {
   std::shared_ptr<SessionMemory> session;
   std::vector<uint32_t> local_ranks;
   uint32_t nodes = 1;
+  uint64_t epoch = 1;
+  std::optional<Past> past;  // of the epoch before
 };
 
 struct BucketCreated {

@@ -44,6 +44,17 @@ void ThreadEnginePort::missing_ranks(engine::JobId job, uint32_t bucket, uint64_
        std::move(done));
 }
 
+void ThreadEnginePort::inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
+                               std::function<void(engine::OperationView)> done) {
+  call([job, bucket, sequence](Engine& engine) { return engine.inspect(job, bucket, sequence); },
+       std::move(done));
+}
+
+void ThreadEnginePort::completed(engine::JobId job,
+                                 std::function<void(std::vector<engine::BucketSequence>)> done) {
+  call([job](Engine& engine) { return engine.completed(job); }, std::move(done));
+}
+
 void ThreadEnginePort::traffic(engine::JobId job, std::function<void(const Traffic&)> done) {
   call(
       [job](Engine& engine) {

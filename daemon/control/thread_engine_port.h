@@ -22,6 +22,9 @@ class ThreadEnginePort final : public EnginePort {
   void remove_job(engine::JobId job) override;
   void missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
                      std::function<void(std::vector<uint32_t>)> done) override;
+  void inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
+               std::function<void(engine::OperationView)> done) override;
+  void completed(engine::JobId job, std::function<void(std::vector<engine::BucketSequence>)> done) override;
   void traffic(engine::JobId job, std::function<void(const Traffic&)> done) override;
 
  private:

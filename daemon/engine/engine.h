@@ -10,11 +10,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "client/layout/counters_layout.h"
 #include "client/layout/session_layout.h"
 #include "compress/reducer.h"
 #include "config/base/result.h"
@@ -38,12 +40,12 @@ struct EngineOptions {
   uint64_t operation_timeout_ns = 300'000'000'000;
 };
 
-// One local rank: its rings, the eventfd that wakes it and the one by which it wakes the engine (-1 in tests
-// that do not sleep; both non-blocking). `memory` keeps the mapping alive for as long as the engine may touch
-// it.
+// One local rank: its rings, and the daemon's end of the bell (session_layout.h; -1 in tests that do not
+// sleep). `memory` keeps the mapping and the bell alive for as long as the engine may touch them.
 struct LocalRank {
   uint32_t rank = 0;
   layout::SessionHeader* session = nullptr;
+  int bell_fd = -1;
   int wake_fd = -1;
   int submit_fd = -1;
   std::shared_ptr<void> memory;
@@ -57,8 +59,9 @@ struct JobSpec {
   uint32_t node_index = 0;          // ring order
   std::vector<uint32_t> rank_node;  // world entries: rank -> node index
   std::vector<std::string> node_names;
-  std::vector<LocalRank> local_ranks;       // ascending rank
-  std::string left_address, right_address;  // transport addresses of ring neighbours; empty if nodes == 1
+  std::vector<LocalRank> local_ranks;        // ascending rank
+  std::string left_address, right_address;   // transport addresses of ring neighbours; empty if nodes == 1
+  std::vector<std::string> neighbour_hosts;  // Transport::hosts() of both: from where messages may come
 };
 
 struct BucketSpec {
@@ -66,6 +69,12 @@ struct BucketSpec {
   uint32_t bucket = 0;  // agreed by all nodes; never 0 (the barrier's)
   std::string name;
   std::unique_ptr<compress::BucketReducer> reducer;
+  // For allgather and reduce_scatter: exact, cut by shards so that chunk (n + 1) mod P holds the shards of
+  // node n's ranks. nullptr: the world does not divide the elements.
+  std::unique_ptr<compress::BucketReducer> shards;
+  // Gets the reducer back when the bucket is gone, with its residuals as the last commit left them. On the
+  // engine's thread; may be empty.
+  std::function<void(std::unique_ptr<compress::BucketReducer>)> retired;
   uint64_t elements = 0;
   std::vector<const void*> gradients;         // one a local rank, in the order of JobSpec::local_ranks
   void* result = nullptr;                     // one a node
@@ -77,6 +86,19 @@ struct BucketSequence {
   uint64_t sequence = 0;
 };
 
+// Where an operation is, seen from this node.
+struct OperationView {
+  layout::BucketPhase phase = layout::BucketPhase::kIdle;
+  uint64_t sequence = 0;                 // that it is about: in flight, gathering, or the last one
+  uint32_t hop = 0, hops = 0;            // the hop whose message must come next, of 2P-2 (P-1 where it only
+                                         // reduces or only distributes)
+  uint32_t waits_for_node = UINT32_MAX;  // whose message must come next: a neighbour; UINT32_MAX: nobody's
+  std::vector<uint32_t> missing_ranks;   // local ranks that have not submitted it
+};
+// "gathering", "waiting for node b (index 1) to start", "reducing, hop 2 of 6": for sentences; node names
+// come from the caller.
+std::string describe(const OperationView& view, std::span<const std::string> node_names);
+
 // An operation that makes no progress.
 struct Stall {
   JobId job = 0;
@@ -87,6 +109,7 @@ struct Stall {
   std::vector<uint32_t>
       missing_ranks;      // local ranks that have not submitted; empty: waiting for another node
   bool deadline = false;  // operation_timeout has passed: the listener must end the job
+  OperationView view;
 };
 
 // Told on the engine's thread; must not call back into the engine from inside (post instead).
@@ -112,7 +135,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Connects to the ring's neighbours. The job's bucket 0 exists from here on. Every node must have added the
+  // Lets the ring's neighbours in; connects to them when the first operation starts, since by then every node
+  // has let the others in. The job's bucket 0 exists from here on. Every node must have added the
   // job before any rank of it submits: messages of a job that is not known are dropped.
   Status add_job(JobSpec spec);
   // Other nodes may use the bucket before this one has added it.
@@ -136,6 +160,10 @@ class Engine {
 
   // Local ranks that have not submitted (bucket, sequence); empty also if the job or bucket is unknown.
   std::vector<uint32_t> missing_ranks(JobId job, uint32_t bucket, uint64_t sequence) const;
+  // Where (bucket, sequence) is; kIdle also if the job or bucket is unknown.
+  OperationView inspect(JobId job, uint32_t bucket, uint64_t sequence) const;
+  // Sequence numbers of the last completed operation of every bucket that has completed any.
+  std::vector<BucketSequence> completed(JobId job) const;
 
   // One round of work: the sessions' rings, the transport, timers. Returns how much was done.
   size_t poll();

@@ -17,6 +17,7 @@ struct RankSnapshot {
   uint64_t submissions = 0;
   uint64_t late_total_ns = 0;
   uint64_t late_max_ns = 0;
+  uint64_t late_count = 0;
 };
 
 struct BucketSnapshot {
@@ -35,6 +36,9 @@ struct BucketSnapshot {
   double residual_norm = 0.0;
   uint32_t warm_stage = 0;
   uint32_t missing_ranks = 0;
+  uint32_t hop = 0, hops = 0;
+  uint32_t waits_for_node = UINT32_MAX;
+  uint32_t operation = 0;
   uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
 };
 

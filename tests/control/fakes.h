@@ -114,6 +114,17 @@ class FakeEngine final : public EnginePort {
       scheduler_.post([done, ranks = missing] { done(ranks); });
     }
   }
+  void inspect(engine::JobId, uint32_t, uint64_t, std::function<void(engine::OperationView)> done) override {
+    if (answers_stalls) {
+      engine::OperationView view;
+      view.phase = missing.empty() ? layout::BucketPhase::kReducing : layout::BucketPhase::kGathering;
+      view.missing_ranks = missing;
+      scheduler_.post([done, view] { done(view); });
+    }
+  }
+  void completed(engine::JobId, std::function<void(std::vector<engine::BucketSequence>)> done) override {
+    scheduler_.post([done, answer = completed_here] { done(answer); });
+  }
   void traffic(engine::JobId, std::function<void(const Traffic&)> done) override {
     scheduler_.post([done] { done(Traffic{1, 2, 3}); });
   }
@@ -127,6 +138,7 @@ class FakeEngine final : public EnginePort {
   std::map<uint32_t, std::shared_ptr<engine::BucketSpec>> buckets;
   std::set<uint32_t> busy_buckets;
   std::vector<uint32_t> missing;
+  std::vector<engine::BucketSequence> completed_here;
   bool answers_stalls = true;
   Status add_job_result, add_bucket_result, abort_cause;
 

@@ -6,7 +6,7 @@
  * Every function returns a gw_status (GW_OK is 0). gw_last_error gives one sentence about the calling
  * thread's last failure. Different jobs are independent. Within a job two threads may be at work at the same
  * time, one on each side, so that a thread that sleeps in a wait does not hold up submissions:
- *   submitting side   gw_bucket_create, gw_bucket_destroy, gw_allreduce..., gw_broadcast, gw_job_traffic
+ *   submitting side   gw_bucket_create, gw_bucket_destroy, gw_job_traffic, and whatever starts an operation
  *   waiting side      gw_wait, gw_wait_any, gw_test
  * gw_barrier and gw_leave need both. A second thread on one side gets GW_ERR_BUSY and nothing is done; which
  * thread is on a side may change from call to call. The library starts no thread, takes over no signal, and
@@ -79,7 +79,13 @@ typedef struct gw_join_options {
       rendezvous;     /* "host[:port]" of the coordinating daemon; default GRADWIRE_RENDEZVOUS, MASTER_ADDR */
   const char* socket; /* the daemon's socket; default GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock */
   int64_t timeout_ms; /* of the join; 0 or negative: the daemon's operation_timeout */
+  int64_t wait_ms;    /* for a daemon that is not there yet; 0: GRADWIRE_WAIT_MS, else not at all */
+  uint32_t flags;     /* GW_JOIN_... */
 } gw_join_options;
+
+enum {
+  GW_JOIN_FRESH = 1u /* the training starts anew: what the daemon kept of this job (residuals) is dropped */
+};
 
 /* Connects to the node's daemon and waits until all ranks of the job are there. */
 GW_API gw_status gw_join(const gw_join_options* options, gw_job** job);
@@ -89,6 +95,22 @@ GW_API gw_status gw_leave(gw_job* job);
 GW_API int32_t gw_rank(const gw_job* job);
 GW_API int32_t gw_world(const gw_job* job);
 GW_API int32_t gw_local_ranks(const gw_job* job); /* ranks of this job on this node */
+GW_API uint64_t gw_epoch(const gw_job* job);      /* 1 at first, one more each time the job comes back */
+
+/* How far the job's epoch before this one came. Completion is not atomic across nodes: where lowest and
+ * highest differ, or unknown_nodes is not 0, the ranks' parameters may differ, and a broadcast from
+ * highest_rank makes them equal again. Sequence numbers count a bucket's operations within an epoch, from 1.
+ */
+typedef struct gw_progress {
+  size_t struct_size;
+  uint64_t epoch;       /* that epoch */
+  uint64_t lowest;      /* sequence number that every node completed; 0: none */
+  uint64_t highest;     /* that some node completed */
+  int32_t highest_rank; /* lowest rank of this epoch on a node that completed `highest`; -1: there is none */
+  uint32_t unknown_nodes; /* nodes of this epoch whose daemon does not know: it is new, or was restarted */
+} gw_progress;
+/* GW_ERR_NOT_FOUND: this is the job's first epoch, or the one before had no bucket of that name. */
+GW_API gw_status gw_previous_epoch(const gw_job* job, const char* bucket, gw_progress* progress);
 
 typedef struct gw_layer {
   const char* name; /* UTF-8, at most 4,096 bytes, unique in the bucket */
@@ -124,6 +146,15 @@ GW_API gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op);
 GW_API gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale);
 /* Root's gradient region goes to everybody's result region, exactly. */
 GW_API gw_status gw_broadcast(gw_bucket* bucket, int32_t root);
+
+/* Shards: a bucket whose elements the world divides evenly has one shard a rank, in the order of the ranks.
+ * GW_ERR_INVALID where it does not divide: pad the last layer. */
+GW_API gw_status gw_bucket_shard(const gw_bucket* bucket, int32_t rank, uint64_t* first, uint64_t* elements);
+/* Every rank's shard of its gradient region goes to its place in everybody's result region, exactly. */
+GW_API gw_status gw_allgather(gw_bucket* bucket);
+/* The result region holds the reduced shards of this node's ranks at their places, exactly even where the
+ * bucket's allreduce is compressed; what else is in it is undefined. */
+GW_API gw_status gw_reduce_scatter(gw_bucket* bucket, gw_reduce_op op);
 
 enum { GW_RESULT_NOT_FINITE = 1u /* some rank's gradient was Inf or NaN: the result is NaN everywhere */ };
 /* Waits for the bucket's operation. GW_ERR_TIMEOUT leaves it in flight. `flags` may be NULL. */

@@ -1,4 +1,4 @@
-#include <cmath>
+#include <functional>
 #include <limits>
 #include <new>
 
@@ -13,24 +13,11 @@ constexpr std::string_view integer_name(Dtype dtype) {
   return dtype == Dtype::kInt32 ? "int32" : dtype == Dtype::kInt64 ? "int64" : "uint8";
 }
 
-Geometry cut_raw(uint64_t elements, uint64_t element_bytes, const BucketShape& shape) {
-  SegmentBuilder builder(shape.max_message_bytes);
-  for (uint32_t chunk = 0; chunk < shape.nodes; ++chunk) {
-    uint64_t at = chunk_begin(elements, shape.nodes, chunk);
-    const uint64_t end = chunk_begin(elements, shape.nodes, chunk + 1);
-    builder.start_chunk(at);
-    while (at < end) {
-      at += builder.add_raw(end - at, element_bytes);
-    }
-  }
-  return builder.finish();
-}
-
 template <typename T>
 class ExactReducer final : public BucketReducer {
  public:
-  ExactReducer(uint64_t elements, const BucketShape& shape, Dtype dtype)
-      : elements_(elements), dtype_(dtype), geometry_(cut_raw(elements, sizeof(T), shape)) {}
+  ExactReducer(uint64_t elements, Dtype dtype, Geometry geometry)
+      : elements_(elements), dtype_(dtype), geometry_(std::move(geometry)) {}
 
   const Geometry& geometry() const override { return geometry_; }
   Dtype dtype() const override { return dtype_; }
@@ -127,9 +114,38 @@ class ExactReducer final : public BucketReducer {
   uint64_t operations_ = 0;
 };
 
+// Geometry of the elements for a number of bytes each.
+using Cut = std::function<Geometry(uint64_t)>;
+
 template <typename T>
-std::unique_ptr<BucketReducer> make(uint64_t elements, const BucketShape& shape, Dtype dtype) {
-  return std::make_unique<ExactReducer<T>>(elements, shape, dtype);
+std::unique_ptr<BucketReducer> make(uint64_t elements, Dtype dtype, const Cut& cut) {
+  return std::make_unique<ExactReducer<T>>(elements, dtype, cut(sizeof(T)));
+}
+
+Result<std::unique_ptr<BucketReducer>> make_reducer(uint64_t elements, Dtype dtype, const Cut& cut) {
+  try {
+    switch (dtype) {
+      case Dtype::kFloat32:
+        return make<float>(elements, dtype, cut);
+      case Dtype::kFloat64:
+        return make<double>(elements, dtype, cut);
+      case Dtype::kInt32:
+        return make<int32_t>(elements, dtype, cut);
+      case Dtype::kInt64:
+        return make<int64_t>(elements, dtype, cut);
+      case Dtype::kUint8:
+        return make<uint8_t>(elements, dtype, cut);
+      case Dtype::kFloat16:
+      case Dtype::kBfloat16:
+        return Status(Code::kUnsupported,
+                      "this build reduces no 16-bit floats exactly; use fp32, fp64, int32, int64 or uint8");
+    }
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted, "no memory for the tables of a bucket of " +
+                                                std::to_string(elements) + " elements; use a smaller one");
+  }
+  return Status(Code::kInvalidArgument,
+                "data type " + std::to_string(static_cast<int>(dtype)) + " does not exist; use 0 to 6");
 }
 
 }  // namespace
@@ -139,29 +155,20 @@ Result<std::unique_ptr<BucketReducer>> make_exact_reducer(const BucketShape& sha
   if (!elements.ok()) {
     return elements.status();
   }
-  try {
-    switch (dtype) {
-      case Dtype::kFloat32:
-        return make<float>(*elements, shape, dtype);
-      case Dtype::kFloat64:
-        return make<double>(*elements, shape, dtype);
-      case Dtype::kInt32:
-        return make<int32_t>(*elements, shape, dtype);
-      case Dtype::kInt64:
-        return make<int64_t>(*elements, shape, dtype);
-      case Dtype::kUint8:
-        return make<uint8_t>(*elements, shape, dtype);
-      case Dtype::kFloat16:
-      case Dtype::kBfloat16:
-        return Status(Code::kUnsupported,
-                      "this build reduces no 16-bit floats exactly; use fp32, fp64, int32, int64 or uint8");
-    }
-  } catch (const std::bad_alloc&) {
-    return Status(Code::kResourceExhausted, "no memory for the tables of a bucket of " +
-                                                std::to_string(*elements) + " elements; use a smaller one");
+  return make_reducer(*elements, dtype,
+                      [&](uint64_t element_bytes) { return cut_raw(*elements, element_bytes, shape); });
+}
+
+Result<std::unique_ptr<BucketReducer>> make_shard_reducer(const BucketShape& shape, Dtype dtype,
+                                                          std::span<const uint32_t> rank_chunk) {
+  const Result<uint64_t> elements = checked_elements(shape);
+  if (!elements.ok()) {
+    return elements.status();
   }
-  return Status(Code::kInvalidArgument,
-                "data type " + std::to_string(static_cast<int>(dtype)) + " does not exist; use 0 to 6");
+  GRADWIRE_RETURN_IF_ERROR(check_shards(*elements, shape.nodes, rank_chunk));
+  return make_reducer(*elements, dtype, [&](uint64_t element_bytes) {
+    return cut_shards(*elements, element_bytes, shape, rank_chunk);
+  });
 }
 
 }  // namespace gradwire::compress

@@ -31,6 +31,8 @@ class SegmentBuilder {
 
   // Closes what was open; the next block starts at `first_element`.
   void start_chunk(uint64_t first_element);
+  // The next block starts at `first_element`, in a segment of its own.
+  void start_run(uint64_t first_element);
   // Adds one block to the open segment, or to a fresh one where its worst case does not fit.
   void add_block(uint64_t elements, uint64_t max_bytes);
   // Adds a run of raw elements, cut at multiples of kRawBlock from its start; returns how many elements went
@@ -46,5 +48,15 @@ class SegmentBuilder {
   uint64_t next_element_ = 0;
   uint32_t next_block_ = 0;
 };
+
+// Raw elements of `element_bytes` each on the wire, cut into the chunks of a ring.
+Geometry cut_raw(uint64_t elements, uint64_t element_bytes, const BucketShape& shape);
+
+// Whether every rank's shard is as large as the others and belongs to one of the ring's chunks.
+Status check_shards(uint64_t elements, uint32_t chunks, std::span<const uint32_t> rank_chunk);
+
+// The same, cut at the shards of make_shard_reducer(), which must have been checked.
+Geometry cut_shards(uint64_t elements, uint64_t element_bytes, const BucketShape& shape,
+                    std::span<const uint32_t> rank_chunk);
 
 }  // namespace gradwire::compress

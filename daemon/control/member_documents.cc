@@ -165,8 +165,7 @@ Status Member::start(const Json& document) {
     engine::LocalRank engine_rank;
     engine_rank.rank = rank;
     engine_rank.session = (*session)->header();
-    engine_rank.wake_fd = (*session)->complete_event.get();
-    engine_rank.submit_fd = (*session)->submit_event.get();
+    engine_rank.bell_fd = (*session)->bell();
     engine_rank.memory = *session;
     spec.local_ranks.push_back(std::move(engine_rank));
   }

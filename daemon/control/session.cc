@@ -5,19 +5,47 @@
 namespace gradwire::control {
 namespace {
 
-constexpr uint32_t kTrainerProtocol = 1;
 constexpr size_t kMaxRendezvous = 255;
 
-Status check_trainer_versions(uint32_t protocol, uint32_t layout, const std::string& version,
-                              const std::string& ours) {
-  if (protocol == kTrainerProtocol && layout == layout::kLayoutVersion) {
+// Read before anything else of a join: what else it has depends on the versions.
+Status check_trainer_versions(Fields& fields, const NodeInfo& self) {
+  const auto protocol = fields.number<uint32_t>("protocol", 0, UINT32_MAX);
+  const auto layout_version = fields.number<uint32_t>("layout", 0, UINT32_MAX);
+  const std::string version = fields.text("version", 0, 64);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("join"));
+  if (protocol == kTrainerProtocol && layout_version == layout::kLayoutVersion) {
     return ok_status();
   }
+  const bool trainer_is_older =
+      protocol != kTrainerProtocol ? protocol < kTrainerProtocol : layout_version < layout::kLayoutVersion;
   return Status(Code::kUnsupported,
                 "the trainer's libgradwire " + version + " speaks protocol " + std::to_string(protocol) +
-                    ", layout " + std::to_string(layout) + "; this daemon " + ours + " speaks protocol " +
-                    std::to_string(kTrainerProtocol) + ", layout " + std::to_string(layout::kLayoutVersion) +
-                    ": install the same version");
+                    ", layout " + std::to_string(layout_version) + " and gradwired " + self.version +
+                    " on node " + self.name + " speaks protocol " + std::to_string(kTrainerProtocol) +
+                    ", layout " + std::to_string(layout::kLayoutVersion) + ": " +
+                    (trainer_is_older ? "update the trainer's libgradwire to " + self.version
+                                      : "update gradwired on this node to " + version));
+}
+
+// A boolean that may be missing.
+bool read_flag(const Json& document, const char* name, Fields* fields) {
+  const auto found = document.find(name);
+  if (found == document.end()) {
+    return false;
+  }
+  if (!found->is_boolean()) {
+    fields->complain(name, "is not true or false");
+    return false;
+  }
+  return found->get<bool>();
+}
+
+Json past_document(const Past& past) {
+  Json buckets = Json::array();
+  for (const Past::Bucket& bucket : past.buckets) {
+    buckets.push_back({bucket.name, bucket.lowest, bucket.highest, bucket.highest_rank});
+  }
+  return {{"epoch", past.epoch}, {"unknown_nodes", past.unknown_nodes}, {"buckets", std::move(buckets)}};
 }
 
 }  // namespace
@@ -108,9 +136,10 @@ void Session::join(uint64_t id, const Json& document) {
     return;
   }
   Fields fields(document);
-  const auto protocol = fields.number<uint32_t>("protocol", 0, UINT32_MAX);
-  const auto layout_version = fields.number<uint32_t>("layout", 0, UINT32_MAX);
-  const std::string version = fields.text("version", 0, 64);
+  if (const Status status = check_trainer_versions(fields, node_.self); !status.ok()) {
+    fail(id, status.code() == Code::kCorrupt ? Status(Code::kInvalidArgument, status.message()) : status);
+    return;
+  }
   JobIdentity identity;
   identity.uid = uid_;
   identity.name = fields.text("job", 1, kMaxJobName);
@@ -120,13 +149,9 @@ void Session::join(uint64_t id, const Json& document) {
   join.rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
   const std::string rendezvous = fields.text("rendezvous", 0, kMaxRendezvous);
   join.timeout_ms = fields.number("timeout_ms", 0, uint64_t{1} << 40);
+  join.fresh = read_flag(document, "fresh", &fields);
   if (!fields.ok()) {
     fail(id, Status(Code::kInvalidArgument, "join: " + fields.status().message()));
-    return;
-  }
-  if (const Status status = check_trainer_versions(protocol, layout_version, version, node_.self.version);
-      !status.ok()) {
-    fail(id, status);
     return;
   }
   if (join.rank >= join.world) {
@@ -165,18 +190,21 @@ void Session::joined(uint64_t id, const Result<Joined>& joined) {
     return;
   }
   state_ = State::kJoined;
-  const SessionMemory& session = *joined->session;
-  const auto share = [](const wire::UniqueFd& fd) { return std::make_shared<wire::UniqueFd>(dup(fd.get())); };
-  send_({{"type", "joined"},
-         {"id", id},
-         {"layout", layout::kLayoutVersion},
-         {"version", node_.self.version},
-         {"session_bytes", session.memory->bytes()},
-         {"local_ranks", joined->local_ranks},
-         {"nodes", joined->nodes},
-         {"peer_timeout_ms", node_.self.peer_timeout_ms},
-         {"operation_timeout_ms", node_.self.operation_timeout_ms}},
-        {session.memory->fd(), share(session.submit_event), share(session.complete_event)});
+  SessionMemory& session = *joined->session;
+  Json answer = {{"type", "joined"},
+                 {"id", id},
+                 {"layout", layout::kLayoutVersion},
+                 {"version", node_.self.version},
+                 {"session_bytes", session.memory->bytes()},
+                 {"local_ranks", joined->local_ranks},
+                 {"nodes", joined->nodes},
+                 {"peer_timeout_ms", node_.self.peer_timeout_ms},
+                 {"operation_timeout_ms", node_.self.operation_timeout_ms},
+                 {"epoch", joined->epoch}};
+  if (joined->past) {
+    answer["past"] = past_document(*joined->past);
+  }
+  send_(answer, {session.memory->fd(), std::move(session.trainer_bell)});
   session.memory->forget_fd();
 }
 

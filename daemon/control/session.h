@@ -12,6 +12,8 @@
 
 namespace gradwire::control {
 
+inline constexpr uint32_t kTrainerProtocol = 2;
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
   using Descriptors = std::vector<std::shared_ptr<wire::UniqueFd>>;

@@ -1,8 +1,8 @@
 #include "daemon/control/shared_memory.h"
 
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,13 +94,14 @@ Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32
   }
   auto session = std::make_shared<SessionMemory>();
   session->memory = std::move(*memory);
-  session->submit_event.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  session->complete_event.reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!session->submit_event.valid() || !session->complete_event.valid()) {
+  int ends[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     return Status(Code::kResourceExhausted,
-                  std::string("no descriptor for a session is to be had: eventfd: ") + std::strerror(errno) +
-                      "; raise LimitNOFILE");
+                  std::string("no descriptors for a session are to be had: socketpair: ") +
+                      std::strerror(errno) + "; raise LimitNOFILE");
   }
+  session->daemon_bell.reset(ends[0]);
+  session->trainer_bell = std::make_shared<wire::UniqueFd>(ends[1]);
   auto* header = new (session->memory->data()) layout::SessionHeader{};
   header->magic = layout::kSessionMagic;
   header->layout_version = layout::kLayoutVersion;

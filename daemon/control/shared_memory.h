@@ -1,5 +1,5 @@
 // Memory that a trainer and its daemon share: sealed memfds, mapped here before they are passed on, and the
-// eventfds of a session.
+// bell of a session.
 //
 // Every page exists when a function here returns: lack of memory is an error (kResourceExhausted), never a
 // SIGBUS later. Any thread.
@@ -43,13 +43,15 @@ class SharedMemory {
   uint64_t bytes_;
 };
 
-// A session's rings, ready for both sides.
+// A session's rings and its bell (session_layout.h), ready for both sides.
 struct SessionMemory {
   std::shared_ptr<SharedMemory> memory;
-  wire::UniqueFd submit_event;    // the trainer writes, the engine reads
-  wire::UniqueFd complete_event;  // the engine writes, the trainer reads
+  wire::UniqueFd daemon_bell;
+  // To pass on, and then to be dropped: the daemon hears of the trainer's end only if it holds no copy.
+  std::shared_ptr<wire::UniqueFd> trainer_bell;
 
   layout::SessionHeader* header() const { return static_cast<layout::SessionHeader*>(memory->data()); }
+  int bell() const { return daemon_bell.get(); }  // the daemon's end; non-blocking
 };
 Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world,
                                                            uint64_t generation);

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -65,7 +67,24 @@ TEST(SharedMemory, OfASessionHasTheAgreedLayout) {
   EXPECT_EQ(header.generation, 17u);
   EXPECT_EQ(header.rank, 3u);
   EXPECT_GE(header.total_bytes, layout::kSessionBytes);
-  EXPECT_EQ(fcntl((*session)->submit_event.get(), F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+}
+
+TEST(SharedMemory, OfASessionHasABellThatTheTrainerCannotMakeTheDaemonWaitAt) {
+  const auto session = make_session_memory(0, 1, 1);
+  ASSERT_TRUE(session.ok());
+  const int daemon = (*session)->bell();
+  const int trainer = (*session)->trainer_bell->get();
+  ASSERT_EQ(fcntl(trainer, F_SETFL, 0), 0);
+  EXPECT_EQ(fcntl(daemon, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+  EXPECT_EQ(fcntl(daemon, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  const char ring = 1;
+  for (int rings = 0; send(daemon, &ring, 1, MSG_NOSIGNAL) == 1; ++rings) {
+    ASSERT_LT(rings, 1'000'000);
+  }
+  EXPECT_EQ(errno, EAGAIN);
+  (*session)->trainer_bell.reset();
+  EXPECT_EQ(send(daemon, &ring, 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
 }
 
 TEST(Quota, IsPerUserAndComesBack) {

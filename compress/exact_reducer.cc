@@ -3,6 +3,7 @@
 #include <new>
 
 #include "compress/geometry.h"
+#include "compress/half_reducer.h"
 #include "compress/raw_kernels.h"
 #include "compress/reducer.h"
 
@@ -137,8 +138,7 @@ Result<std::unique_ptr<BucketReducer>> make_reducer(uint64_t elements, Dtype dty
         return make<uint8_t>(elements, dtype, cut);
       case Dtype::kFloat16:
       case Dtype::kBfloat16:
-        return Status(Code::kUnsupported,
-                      "this build reduces no 16-bit floats exactly; use fp32, fp64, int32, int64 or uint8");
+        return make_half_reducer(elements, dtype, cut(kHalfHopBytes));
     }
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "no memory for the tables of a bucket of " +

@@ -1,9 +1,10 @@
 // A ring of reducers in one process: what the engine does with them, without a network.
 //
 // Node i starts with chunk i; hop k of chunk c happens at node (c + k) mod P; the owner, (c + P - 1) mod P,
-// encodes last, and everybody decodes its bytes.
+// encodes last and finishes, and everybody decodes its bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -43,7 +44,8 @@ class LoopbackRing {
           const uint32_t at = (chunk + hop) % nodes;
           GRADWIRE_RETURN_IF_ERROR(hop_at(at, segment, locals[at], arrived, not_finite));
         }
-        const auto bytes = std::span<const std::byte>(arrived).subspan(arrived.empty() ? 0 : 1);
+        finish_at((chunk + nodes - 1) % nodes, segment, arrived);
+        const auto bytes = std::span<const std::byte>(arrived).subspan(1);
         if (observer_) {
           observer_(segment, bytes);
         }
@@ -81,6 +83,12 @@ class LoopbackRing {
     out.resize(size_t{1} + done->bytes);
     arrived = std::move(out);
     return ok_status();
+  }
+
+  void finish_at(uint32_t owner, const Segment& segment, std::vector<std::byte>& sum) {
+    const auto size = static_cast<uint32_t>(sum.size() - 1);
+    const uint32_t finished = nodes_[owner]->finish(segment, sum.data() + 1, size);
+    sum.resize(size_t{1} + std::min(finished, size));
   }
 
   std::vector<std::unique_ptr<BucketReducer>> nodes_;

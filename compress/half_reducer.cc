@@ -1,0 +1,153 @@
+#include "compress/half_reducer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "compress/half.h"
+#include "compress/raw_kernels.h"
+
+namespace gradwire::compress {
+namespace {
+
+constexpr size_t kTile = 1024;  // elements; 4 KiB of fp32 stay in the first cache
+
+using Widen = void (*)(const std::byte*, float*, size_t);
+using Narrow = void (*)(const float*, float, std::byte*, size_t);
+
+// (arrived op g1) op g2 ..., as raw::hop(), over gradients of 16 bits.
+template <ReduceOp op>
+bool hop_halves(Widen widen, const std::byte* arrived, std::span<const void* const> locals, uint64_t first,
+                size_t count, std::byte* out) {
+  if (locals.empty()) {
+    return raw::hop<op, float>(arrived, locals, first, count, out);
+  }
+  std::array<float, kTile> wide;
+  bool bad = false;
+  for (size_t begin = 0; begin < count; begin += kTile) {
+    const size_t tile = std::min(kTile, count - begin);
+    std::byte* const to = out + begin * sizeof(float);
+    const std::byte* sum = arrived == nullptr ? nullptr : arrived + begin * sizeof(float);
+    bool tile_bad = false;
+    for (const void* local : locals) {
+      widen(static_cast<const std::byte*>(local) + (first + begin) * 2, wide.data(), tile);
+      const auto* const terms = reinterpret_cast<const std::byte*>(wide.data());
+      tile_bad = sum == nullptr ? raw::copy_bytes<op, float>(terms, to, tile)
+                                : raw::combine_bytes<op, float>(sum, terms, to, tile);
+      sum = to;
+    }
+    bad |= tile_bad;
+  }
+  return bad;
+}
+
+class HalfReducer final : public BucketReducer {
+ public:
+  HalfReducer(uint64_t elements, Dtype dtype, Geometry geometry)
+      : elements_(elements),
+        dtype_(dtype),
+        geometry_(std::move(geometry)),
+        widen_(dtype == Dtype::kFloat16 ? &widen_fp16 : &widen_bf16),
+        narrow_(dtype == Dtype::kFloat16 ? &narrow_fp16 : &narrow_bf16) {}
+
+  const Geometry& geometry() const override { return geometry_; }
+  Dtype dtype() const override { return dtype_; }
+  std::string_view codec_name() const override { return "none"; }
+
+  Status begin(const OperationSettings& settings) override {
+    if (settings.ranks < 1) {
+      return {Code::kInvalidArgument, "an operation needs at least 1 rank, not 0"};
+    }
+    divisor_ = settings.op == ReduceOp::kAverage ? static_cast<float>(settings.ranks) : 1.0F;
+    switch (settings.op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAverage:
+        hop_ = &hop_halves<ReduceOp::kSum>;
+        return ok_status();
+      case ReduceOp::kMin:
+        hop_ = &hop_halves<ReduceOp::kMin>;
+        return ok_status();
+      case ReduceOp::kMax:
+        hop_ = &hop_halves<ReduceOp::kMax>;
+        return ok_status();
+      case ReduceOp::kProduct:
+        hop_ = &hop_halves<ReduceOp::kProduct>;
+        return ok_status();
+    }
+    return {Code::kInvalidArgument, "operation " + std::to_string(static_cast<int>(settings.op)) +
+                                        " does not exist; use 0 (sum) to 4 (product)"};
+  }
+
+  Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
+                         std::span<const void* const> locals, std::byte* out) override {
+    if (!arrived.empty()) {
+      GRADWIRE_RETURN_IF_ERROR(check_size(segment, arrived.size(), kHalfHopBytes, "partial sums"));
+    }
+    HopOutcome outcome;
+    outcome.bytes = static_cast<uint32_t>(segment.elements * kHalfHopBytes);
+    outcome.not_finite = hop_(widen_, arrived.empty() ? nullptr : arrived.data(), locals,
+                              segment.first_element, segment.elements, out);
+    return outcome;
+  }
+
+  // An element's 2 bytes end before the next element's 4 begin, so every tile can be written over its own.
+  uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t /*size*/) override {
+    std::array<float, kTile> sums;
+    for (uint64_t begin = 0; begin < segment.elements; begin += kTile) {
+      const size_t tile = std::min<uint64_t>(kTile, segment.elements - begin);
+      std::memcpy(sums.data(), bytes + begin * kHalfHopBytes, tile * kHalfHopBytes);
+      narrow_(sums.data(), divisor_, bytes + begin * 2, tile);
+    }
+    return static_cast<uint32_t>(segment.elements * 2);
+  }
+
+  Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override {
+    GRADWIRE_RETURN_IF_ERROR(check_size(segment, bytes.size(), 2, "16-bit floats"));
+    if (!bytes.empty()) {
+      std::memcpy(static_cast<std::byte*>(result) + segment.first_element * 2, bytes.data(), bytes.size());
+    }
+    return ok_status();
+  }
+
+  void poison(void* result) const override {
+    std::fill_n(static_cast<uint16_t*>(result), elements_,
+                dtype_ == Dtype::kFloat16 ? Float16::kNan : Bfloat16::kNan);
+  }
+
+  void commit() override { ++operations_; }
+  void abandon() override {}
+
+  CompressionStats stats() const override {
+    CompressionStats stats;
+    stats.operations = operations_;
+    stats.warm_stage = 255;
+    return stats;
+  }
+
+ private:
+  static Status check_size(const Segment& segment, size_t size, uint64_t element_bytes, const char* what) {
+    const uint64_t expected = segment.elements * element_bytes;
+    if (size == expected) {
+      return ok_status();
+    }
+    return {Code::kCorrupt, "a segment of " + std::to_string(segment.elements) + " " + what + " came with " +
+                                std::to_string(size) + " bytes instead of " + std::to_string(expected)};
+  }
+
+  uint64_t elements_;
+  Dtype dtype_;
+  Geometry geometry_;
+  Widen widen_;
+  Narrow narrow_;
+  float divisor_ = 1;
+  bool (*hop_)(Widen, const std::byte*, std::span<const void* const>, uint64_t, size_t,
+               std::byte*) = &hop_halves<ReduceOp::kSum>;
+  uint64_t operations_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<BucketReducer> make_half_reducer(uint64_t elements, Dtype dtype, Geometry geometry) {
+  return std::make_unique<HalfReducer>(elements, dtype, std::move(geometry));
+}
+
+}  // namespace gradwire::compress

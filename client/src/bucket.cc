@@ -1,7 +1,7 @@
 // Buckets and the operations on them: the submitting side.
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -184,10 +184,14 @@ gw_status check_operation(const gw_bucket* bucket, gw_reduce_op op, double scale
 }
 
 gw_status wake_daemon(gw_job* job) {
-  const uint64_t one = 1;
-  while (::write(job->submitted_event.get(), &one, sizeof(one)) < 0) {
+  const char ring = 0;
+  while (::send(job->bell.get(), &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     if (errno == EAGAIN) {
-      break;  // the counter is full: it is awake for sure
+      break;  // a full socket has rung already
+    }
+    if (errno == EPIPE || errno == ECONNRESET) {
+      const gw_status status = ended(job);
+      return status != GW_OK ? status : end_job(job, GW_ERR_UNAVAILABLE, job->connection.gone_sentence());
     }
     if (errno != EINTR) {
       return end_job(job, GW_ERR_PROTOCOL, say("gradwired cannot be woken: ", std::strerror(errno)));

@@ -20,7 +20,7 @@ constexpr const char* kRemedy = "start it with `systemctl start gradwired` or se
 
 // How many descriptors a document of this type claims, wanted or stale.
 size_t descriptors_of(std::string_view type) {
-  return type == "joined" ? 3 : type == "bucket_created" ? 2 : 0;
+  return type == "joined" ? 2 : type == "bucket_created" ? 2 : 0;
 }
 
 // An object with a type, or discarded.

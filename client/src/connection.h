@@ -18,6 +18,8 @@
 
 namespace gradwire::client {
 
+inline constexpr uint32_t kProtocol = 2;  // of the control connection
+
 // The checks inside json's move look like throws to the linter.
 // NOLINTNEXTLINE(bugprone-exception-escape)
 struct Answer {

@@ -116,8 +116,7 @@ struct gw_job {
   gradwire::client::Connection connection;
   gradwire::client::Mapping memory;
   gradwire::layout::SessionHeader* header = nullptr;
-  gradwire::wire::UniqueFd submitted_event;  // we write
-  gradwire::wire::UniqueFd completed_event;  // we read
+  gradwire::wire::UniqueFd bell;  // our end: a byte a wake-up, either way
   uint32_t capacity = 0;
   int32_t local_ranks = 0;
   int64_t peer_timeout_ms = 0;

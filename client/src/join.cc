@@ -90,7 +90,7 @@ gw_status join(const gw_join_options* given, gw_job** out) {
   }
   Answer answer;
   const gw_status status = job->connection.request({{"type", "join"},
-                                                    {"protocol", 1},
+                                                    {"protocol", kProtocol},
                                                     {"layout", layout::kLayoutVersion},
                                                     {"version", GRADWIRE_VERSION},
                                                     {"job", identity.job},
@@ -99,7 +99,7 @@ gw_status join(const gw_join_options* given, gw_job** out) {
                                                     {"world", identity.world},
                                                     {"rendezvous", identity.rendezvous},
                                                     {"timeout_ms", identity.timeout_ms}},
-                                                   "joined", 3, deadline, &answer);
+                                                   "joined", 2, deadline, &answer);
   if (status == GW_ERR_TIMEOUT && std::strstr(gw_last_error(), "did not answer") != nullptr) {
     return fail(status, say("job ", identity.job, " was not complete within ", identity.timeout_ms,
                             " ms, and gradwired at ", identity.socket, " does not say who is missing"));
@@ -110,8 +110,7 @@ gw_status join(const gw_join_options* given, gw_job** out) {
   if (const gw_status bad = read_joined(job.get(), answer); bad != GW_OK) {
     return bad;
   }
-  job->submitted_event = std::move(answer.descriptors[1]);
-  job->completed_event = std::move(answer.descriptors[2]);
+  job->bell = std::move(answer.descriptors[1]);
   *out = job.release();
   return GW_OK;
 }

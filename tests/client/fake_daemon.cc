@@ -63,6 +63,7 @@ void FakeDaemon::die() {
   // Closed alone, they would live on for as long as the thread is in poll.
   for (auto& rank : ranks_) {
     ::shutdown(rank->socket.get(), SHUT_RDWR);
+    ::shutdown(rank->bell.get(), SHUT_RDWR);
   }
   ::shutdown(listener_.get(), SHUT_RDWR);
   ranks_.clear();
@@ -110,7 +111,7 @@ void FakeDaemon::run() {
       entries.push_back({listener_.get(), POLLIN, 0});
       for (auto& rank : ranks_) {
         entries.push_back({rank->socket.get(), POLLIN, 0});
-        entries.push_back({rank->submitted.get(), POLLIN, 0});
+        entries.push_back({rank->bell.get(), POLLIN, 0});
       }
     }
     ::poll(entries.data(), entries.size(), 1000);
@@ -118,7 +119,8 @@ void FakeDaemon::run() {
     (void)!::read(kick_.get(), &count, sizeof(count));
     const std::lock_guard lock(mutex_);
     for (auto& rank : ranks_) {
-      (void)!::read(rank->submitted.get(), &count, sizeof(count));
+      char rings[64];
+      (void)!::recv(rank->bell.get(), rings, sizeof(rings), MSG_DONTWAIT);
     }
   }
 }
@@ -207,7 +209,7 @@ void FakeDaemon::try_join() {
     for (auto& other : ranks_) {
       local.push_back(other->rank);
     }
-    std::vector<int> fds{rank->session.fd.get(), rank->submitted.get(), rank->completed.get()};
+    std::vector<int> fds{rank->session.fd.get(), rank->trainers_bell.get(), kick_.get()};
     fds.resize(behaviour_.descriptors);
     send_json(rank.get(),
               {{"type", "joined"},
@@ -218,8 +220,10 @@ void FakeDaemon::try_join() {
                {"local_ranks", local},
                {"nodes", 1},
                {"peer_timeout_ms", 200},
-               {"operation_timeout_ms", behaviour_.operation_timeout_ms}},
+               {"operation_timeout_ms", behaviour_.operation_timeout_ms},
+               {"epoch", 1}},
               fds);
+    rank->trainers_bell.reset();
   }
 }
 

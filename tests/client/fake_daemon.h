@@ -32,7 +32,7 @@ struct Behaviour {
   bool seal = true;
   int64_t extra_session_bytes = 0;   // memfd larger (smaller) than announced
   int64_t extra_gradient_bytes = 0;  // the same for a bucket's gradient
-  size_t descriptors = 3;            // passed with joined
+  size_t descriptors = 2;            // passed with joined
   std::string codec = "none";
   bool complete = true;                                      // operations; else they stay in flight
   std::function<void(layout::Completion*)> edit_completion;  // just before it is published
@@ -71,7 +71,7 @@ class FakeDaemon {
     std::map<std::string, nlohmann::json> creating;
     Memory session;
     layout::SessionHeader* header = nullptr;
-    wire::UniqueFd submitted, completed;
+    wire::UniqueFd bell, trainers_bell;
     layout::RingConsumer<layout::Submission> submissions;
     layout::RingProducer<layout::Completion> completions;
     std::map<uint32_t, std::unique_ptr<Memory>> gradients;

@@ -1,8 +1,8 @@
 // The fake daemon's memory, rings and arithmetic.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/client/fake_daemon.h"
@@ -36,8 +36,10 @@ void FakeDaemon::create_session(Rank* rank) {
       &rank->session,
       static_cast<uint64_t>(static_cast<int64_t>(layout::kSessionBytes) + behaviour_.extra_session_bytes),
       behaviour_.seal);
-  rank->submitted.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  rank->completed.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  int bell[2] = {-1, -1};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bell), 0);
+  rank->bell.reset(bell[0]);
+  rank->trainers_bell.reset(bell[1]);
   rank->joined = true;
   auto* header = new (rank->session.address) SessionHeader{};
   header->magic = behaviour_.magic;
@@ -150,8 +152,8 @@ void FakeDaemon::publish(Rank* rank, const Submission& submission) {
   bool wake = false;
   EXPECT_EQ(rank->completions.push(completion, &wake), layout::RingState::kOk);
   if (wake) {
-    const uint64_t one = 1;
-    (void)!::write(rank->completed.get(), &one, sizeof(one));
+    const char ring = 0;
+    (void)!::send(rank->bell.get(), &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }
 

@@ -56,8 +56,8 @@ TEST(Job, TheJoinCarriesWhoThisRankIs) {
   gw_job* job = nullptr;
   ASSERT_EQ(gw_join(&options, &job), GW_OK) << gw_last_error();
   const auto join = daemon.last_join();
-  EXPECT_EQ(join["protocol"], 1);
-  EXPECT_EQ(join["layout"], 1);
+  EXPECT_EQ(join["protocol"], 2);
+  EXPECT_EQ(join["layout"], 2);
   EXPECT_EQ(join["version"], gw_version());
   EXPECT_EQ(join["job"], "test");
   EXPECT_EQ(join["run_id"], "run-7");

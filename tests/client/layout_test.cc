@@ -72,27 +72,42 @@ TEST(SessionLayout, HeaderIsAsDrawn) {
 TEST(SessionLayout, TheMarkReadsGwire001InMemory) {
   const uint64_t magic = kSessionMagic;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(&magic), 8), "GWIRE001");
-  EXPECT_EQ(kLayoutVersion, 1u);
+  EXPECT_EQ(kLayoutVersion, 2u);
+  EXPECT_EQ(kCountersVersion, 2u);
 }
 
 TEST(SessionLayout, OperationNumbersNeverChange) {
   EXPECT_EQ(kOpAllreduce, 1);
   EXPECT_EQ(kOpBroadcast, 2);
   EXPECT_EQ(kOpBarrier, 3);
+  EXPECT_EQ(kOpAllgather, 4);
+  EXPECT_EQ(kOpReduceScatter, 5);
   EXPECT_EQ(kCompletionNotFinite, 1u);
 }
 
 TEST(CountersLayout, HeaderIsAsDrawn) {
-  expect_picture({FIELD(CountersHeader, magic, 0, 8), FIELD(CountersHeader, layout_version, 8, 4),
-                  FIELD(CountersHeader, header_bytes, 12, 4), FIELD(CountersHeader, jobs, 16, 4),
-                  FIELD(CountersHeader, ranks, 20, 4), FIELD(CountersHeader, buckets, 24, 4),
-                  FIELD(CountersHeader, peers, 28, 4), FIELD(CountersHeader, job_bytes, 32, 4),
-                  FIELD(CountersHeader, rank_bytes, 36, 4), FIELD(CountersHeader, bucket_bytes, 40, 4),
-                  FIELD(CountersHeader, peer_bytes, 44, 4), FIELD(CountersHeader, pid, 48, 4),
+  expect_picture({FIELD(CountersHeader, magic, 0, 8),
+                  FIELD(CountersHeader, layout_version, 8, 4),
+                  FIELD(CountersHeader, header_bytes, 12, 4),
+                  FIELD(CountersHeader, jobs, 16, 4),
+                  FIELD(CountersHeader, ranks, 20, 4),
+                  FIELD(CountersHeader, buckets, 24, 4),
+                  FIELD(CountersHeader, peers, 28, 4),
+                  FIELD(CountersHeader, job_bytes, 32, 4),
+                  FIELD(CountersHeader, rank_bytes, 36, 4),
+                  FIELD(CountersHeader, bucket_bytes, 40, 4),
+                  FIELD(CountersHeader, peer_bytes, 44, 4),
+                  FIELD(CountersHeader, pid, 48, 4),
                   FIELD(CountersHeader, started_monotonic_ns, 56, 8),
-                  FIELD(CountersHeader, started_unix_ns, 64, 8), FIELD(CountersHeader, heartbeat_ns, 72, 8),
-                  FIELD(CountersHeader, version, 80, 32), FIELD(CountersHeader, node, 112, 256),
-                  FIELD(CountersHeader, transport, 368, 32), FIELD(CountersHeader, records_dropped, 400, 8)},
+                  FIELD(CountersHeader, started_unix_ns, 64, 8),
+                  FIELD(CountersHeader, heartbeat_ns, 72, 8),
+                  FIELD(CountersHeader, version, 80, 32),
+                  FIELD(CountersHeader, node, 112, 256),
+                  FIELD(CountersHeader, transport, 368, 32),
+                  FIELD(CountersHeader, records_dropped, 400, 8),
+                  FIELD(CountersHeader, stopped_unix_ns, 408, 8),
+                  FIELD(CountersHeader, kept_bytes, 416, 8),
+                  FIELD(CountersHeader, kept_jobs, 424, 8)},
                  sizeof(CountersHeader), 448);
 }
 
@@ -103,16 +118,18 @@ TEST(CountersLayout, JobRecordIsAsDrawn) {
        FIELD(JobRecord, world, 276, 4), FIELD(JobRecord, nodes, 280, 4), FIELD(JobRecord, node_index, 284, 4),
        FIELD(JobRecord, epoch, 288, 8), FIELD(JobRecord, operations, 296, 8),
        FIELD(JobRecord, raw_bytes, 304, 8), FIELD(JobRecord, payload_bytes, 312, 8),
-       FIELD(JobRecord, header_bytes, 320, 8), FIELD(JobRecord, cause, 328, 512)},
-      sizeof(JobRecord), 896);
+       FIELD(JobRecord, header_bytes, 320, 8), FIELD(JobRecord, cause, 328, 512),
+       FIELD(JobRecord, ended_ns, 840, 8), FIELD(JobRecord, stall, 848, 512)},
+      sizeof(JobRecord), 1408);
 }
 
 TEST(CountersLayout, RankRecordIsAsDrawn) {
-  expect_picture({FIELD(RankRecord, version, 0, 4), FIELD(RankRecord, state, 4, 4),
-                  FIELD(RankRecord, id, 8, 8), FIELD(RankRecord, job, 16, 8), FIELD(RankRecord, rank, 24, 4),
-                  FIELD(RankRecord, pid, 28, 4), FIELD(RankRecord, submissions, 32, 8),
-                  FIELD(RankRecord, late_total_ns, 40, 8), FIELD(RankRecord, late_max_ns, 48, 8)},
-                 sizeof(RankRecord), 64);
+  expect_picture(
+      {FIELD(RankRecord, version, 0, 4), FIELD(RankRecord, state, 4, 4), FIELD(RankRecord, id, 8, 8),
+       FIELD(RankRecord, job, 16, 8), FIELD(RankRecord, rank, 24, 4), FIELD(RankRecord, pid, 28, 4),
+       FIELD(RankRecord, submissions, 32, 8), FIELD(RankRecord, late_total_ns, 40, 8),
+       FIELD(RankRecord, late_max_ns, 48, 8), FIELD(RankRecord, late_count, 56, 8)},
+      sizeof(RankRecord), 64);
 }
 
 TEST(CountersLayout, BucketRecordIsAsDrawn) {
@@ -139,7 +156,11 @@ TEST(CountersLayout, BucketRecordIsAsDrawn) {
                   FIELD(BucketRecord, missing_ranks, 268, 4),
                   FIELD(BucketRecord, last_ns, 272, 8),
                   FIELD(BucketRecord, total_ns, 280, 8),
-                  FIELD(BucketRecord, gather_total_ns, 288, 8)},
+                  FIELD(BucketRecord, gather_total_ns, 288, 8),
+                  FIELD(BucketRecord, hop, 296, 4),
+                  FIELD(BucketRecord, hops, 300, 4),
+                  FIELD(BucketRecord, waits_for_node, 304, 4),
+                  FIELD(BucketRecord, operation, 308, 4)},
                  sizeof(BucketRecord), 320);
 }
 
@@ -148,11 +169,11 @@ TEST(CountersLayout, PeerRecordIsAsDrawn) {
       {FIELD(PeerRecord, version, 0, 4), FIELD(PeerRecord, state, 4, 4), FIELD(PeerRecord, id, 8, 8),
        FIELD(PeerRecord, job, 16, 8), FIELD(PeerRecord, node, 24, 128), FIELD(PeerRecord, ranks, 152, 128),
        FIELD(PeerRecord, address, 280, 128), FIELD(PeerRecord, path, 408, 32),
-       FIELD(PeerRecord, heartbeat_ns, 440, 8)},
-      sizeof(PeerRecord), 448);
+       FIELD(PeerRecord, heartbeat_ns, 440, 8), FIELD(PeerRecord, node_index, 448, 4)},
+      sizeof(PeerRecord), 512);
   const uint64_t magic = kCountersMagic;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(&magic), 8), "GWRCTN01");
-  EXPECT_EQ(kCountersBytes, 448u + 64u * 896u + 512u * 64u + 4096u * 320u + 512u * 448u);
+  EXPECT_EQ(kCountersBytes, 448u + 64u * 1408u + 512u * 64u + 4096u * 320u + 512u * 512u);
 }
 
 struct Ring {

@@ -67,12 +67,12 @@ TEST(JoinFailure, ARefusalKeepsItsCodeAndSentence) {
 
 TEST(JoinFailure, AnotherLayoutIsRefusedInTheAnswerAndInTheMemory) {
   Behaviour behaviour;
-  behaviour.layout = 2;
-  expect(try_join(behaviour), GW_ERR_PROTOCOL, "gradwired 9.9.9 uses layout 2");
   behaviour.layout = 1;
-  behaviour.memory_layout = 2;
-  expect(try_join(behaviour), GW_ERR_PROTOCOL, "knows layout 1");
-  behaviour.memory_layout = 1;
+  expect(try_join(behaviour), GW_ERR_PROTOCOL, "gradwired 9.9.9 uses layout 1");
+  behaviour.layout = layout::kLayoutVersion;
+  behaviour.memory_layout = 3;
+  expect(try_join(behaviour), GW_ERR_PROTOCOL, "knows layout 2");
+  behaviour.memory_layout = layout::kLayoutVersion;
   behaviour.magic = 1;
   expect(try_join(behaviour), GW_ERR_PROTOCOL, "mark");
 }
@@ -104,8 +104,8 @@ TEST(JoinFailure, SessionMemoryIsExaminedBeforeItIsUsed) {
   behaviour.extra_session_bytes = -4096;
   expect(try_join(behaviour), GW_ERR_PROTOCOL, "were announced");
   behaviour.extra_session_bytes = 0;
-  behaviour.descriptors = 2;
-  expect(try_join(behaviour), GW_ERR_PROTOCOL, "2 descriptors");
+  behaviour.descriptors = 1;
+  expect(try_join(behaviour), GW_ERR_PROTOCOL, "1 descriptors");
 }
 
 TEST(JoinFailure, ASilentDaemonIsLeftAfterTheTimeOutAndNothingLeaks) {

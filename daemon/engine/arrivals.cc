@@ -73,9 +73,9 @@ void Core::on_data(Bucket& bucket, const MessageHeader& header, std::span<const 
   }
   const bool known = bucket.spec.reducer != nullptr;
   const bool next = operation.state != OperationState::kRunning && header.sequence == operation.sequence + 1;
-  const bool may_wait = header.kind == static_cast<uint8_t>(MessageKind::kReduce) &&
-                        payload.size() <= kSmallMessageBytes &&
-                        bucket.early_count + 1 < bucket.job->spec.nodes && (!known || bucket.small);
+  const bool may_wait = may_be_early(header) && payload.size() <= kSmallMessageBytes &&
+                        bucket.early_count + 1 < bucket.job->spec.nodes &&
+                        (!known || is_small(bucket, header.operation));
   if (next && may_wait) {
     keep_early(bucket, header, payload);
     return;
@@ -105,7 +105,6 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
     return self() + " expects " + describe(operation.signature) + ", " + left() + " sent " + describe(sent);
   }
   const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
-  const uint32_t hops = broadcast ? 1 : 2 * job.spec.nodes - 2;
   const auto place = [&header] {
     return "hop " + std::to_string(header.hop) + ", chunk " + std::to_string(header.chunk) + ", segment " +
            std::to_string(header.segment);
@@ -113,8 +112,9 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
   if (!operation.receives || operation.arrivals_left == 0) {
     return self() + " expects nothing more, " + left() + " sent " + place();
   }
-  if (header.hop >= hops) {
-    return self() + " expects hops below " + std::to_string(hops) + ", " + left() + " sent " + place();
+  if (header.hop < operation.first_hop || header.hop >= operation.end_hop) {
+    return self() + " expects hops from " + std::to_string(operation.first_hop) + " and below " +
+           std::to_string(operation.end_hop) + ", " + left() + " sent " + place();
   }
   const MessageKind kind = broadcast                         ? MessageKind::kBroadcast
                            : header.hop + 1 < job.spec.nodes ? MessageKind::kReduce
@@ -134,12 +134,17 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
                         : self() + " expects " + std::to_string(due) + " bytes, " + left() + " sent " +
                               std::to_string(bytes) + " in " + place();
   }
-  const std::span<const compress::Segment> segments = bucket.spec.reducer->geometry().segments(chunk);
+  const std::span<const compress::Segment> segments = reducer_of(bucket).geometry().segments(chunk);
   if (header.segment >= segments.size()) {
     return self() + " expects " + std::to_string(segments.size()) + " segments, " + left() + " sent " +
            place();
   }
   const compress::Segment& segment = segments[header.segment];
+  const uint64_t exact = segment.elements * bucket.dtype_bytes;
+  if (operation.signature.operation == layout::kOpAllgather && bytes != exact) {
+    return self() + " expects " + std::to_string(exact) + " bytes, " + left() + " sent " +
+           std::to_string(bytes) + " in " + place();
+  }
   if (bytes > segment.max_bytes) {
     return self() + " expects at most " + std::to_string(segment.max_bytes) + " bytes, " + left() + " sent " +
            std::to_string(bytes) + " in " + place();

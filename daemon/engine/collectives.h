@@ -5,6 +5,9 @@
 // gathers every node's share (reduce); its last stop there, node (c - 1) mod P, is its owner, which finishes
 // the sum; at hops P-1 .. 2P-3 the owner's bytes go once around (gather), and everybody decodes the same
 // ones.
+//
+// reduce_scatter is the first half of that and allgather the second, with the bucket cut by shards: the owner
+// of chunk c is the node whose ranks' shards are in it.
 #pragma once
 
 #include "daemon/engine/core.h"
@@ -19,11 +22,39 @@ Task ring_relay(Core& core, Bucket& bucket);
 // A job on one node: sums the local ranks through the same codec.
 Task reduce_alone(Core& core, Bucket& bucket);
 
+// The shards of this node's ranks set out at hop P-1 as they are, and go into the result.
+Task allgather_inject(Core& core, Bucket& bucket);
+// All others' shards: into the result and passed on.
+Task allgather_relay(Core& core, Bucket& bucket);
+Task allgather_alone(Core& core, Bucket& bucket);
+
 // The root's node: bytes from the root's gradient region to its own result and to the right.
 Task broadcast_root(Core& core, Bucket& bucket);
 Task broadcast_relay(Core& core, Bucket& bucket);
 // The root's node in a job on one node.
 Task broadcast_alone(Core& core, Bucket& bucket);
+
+inline bool uses_shards(uint8_t operation) {
+  return operation == layout::kOpAllgather || operation == layout::kOpReduceScatter;
+}
+// The cut and the arithmetic of the operation in flight.
+inline compress::BucketReducer& reducer_of(const Bucket& bucket) {
+  return uses_shards(bucket.operation.signature.operation) ? *bucket.spec.shards : *bucket.spec.reducer;
+}
+// Every chunk is one small message: the operation needs no grant (a broadcast always does).
+inline bool is_small(const Bucket& bucket, uint8_t operation) {
+  return operation != layout::kOpBroadcast && (uses_shards(operation) ? bucket.small_shards : bucket.small);
+}
+// Messages that a node may get before it starts a small operation: those that nothing of its own is in.
+inline bool may_be_early(const MessageHeader& header) {
+  return header.kind == static_cast<uint8_t>(MessageKind::kReduce) ||
+         (header.kind == static_cast<uint8_t>(MessageKind::kGather) &&
+          header.operation == layout::kOpAllgather);
+}
+// How many messages of a hop arrive, where any do.
+uint64_t arriving_segments(const Core& core, const Bucket& bucket, uint32_t hop);
+// The lowest hop of which a message must still come; operation.end_hop if none must.
+uint32_t awaited_hop(const Core& core, const Bucket& bucket);
 
 inline uint32_t arriving_chunk(uint32_t nodes, uint32_t node, uint32_t hop) {
   return (node + 2 * nodes - hop - 1) % nodes;

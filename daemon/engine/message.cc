@@ -21,6 +21,10 @@ std::string_view operation_name(uint8_t operation) {
       return "broadcast";
     case layout::kOpBarrier:
       return "barrier";
+    case layout::kOpAllgather:
+      return "allgather";
+    case layout::kOpReduceScatter:
+      return "reduce_scatter";
     default:
       return "unknown operation";
   }
@@ -29,11 +33,13 @@ std::string_view operation_name(uint8_t operation) {
 bool kind_fits_operation(uint8_t kind, uint8_t operation) {
   switch (static_cast<MessageKind>(kind)) {
     case MessageKind::kReduce:
+      return operation == layout::kOpAllreduce || operation == layout::kOpBarrier ||
+             operation == layout::kOpReduceScatter;
     case MessageKind::kGather:
-      return operation == layout::kOpAllreduce || operation == layout::kOpBarrier;
+      return operation == layout::kOpAllreduce || operation == layout::kOpBarrier ||
+             operation == layout::kOpAllgather;
     case MessageKind::kGrant:
-      return operation == layout::kOpAllreduce || operation == layout::kOpBroadcast ||
-             operation == layout::kOpBarrier;
+      return operation >= layout::kOpAllreduce && operation <= layout::kOpReduceScatter;
     case MessageKind::kBroadcast:
       return operation == layout::kOpBroadcast;
   }
@@ -74,7 +80,7 @@ Signature signature_of(const MessageHeader& header) {
 std::string describe(const Signature& signature) {
   std::ostringstream text;
   text << operation_name(signature.operation);
-  if (signature.operation == layout::kOpAllreduce) {
+  if (signature.operation == layout::kOpAllreduce || signature.operation == layout::kOpReduceScatter) {
     text << " " << reduce_op_name(signature.reduce_op);
   }
   text << " of " << signature.elements << " " << dtype_name(signature.dtype);

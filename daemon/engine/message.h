@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "messages are copied a
 // Values travel in messages: never renumber.
 enum class MessageKind : uint8_t {
   kReduce = 1,     // a partial sum on its way to the owner of its chunk
-  kGather = 2,     // a finished sum on its way to everybody
+  kGather = 2,     // a finished sum, or a rank's shard as it is, on its way to everybody
   kGrant = 3,      // "I have started this operation: send"
   kBroadcast = 4,  // the root's bytes as they are
 };
@@ -42,7 +42,7 @@ struct MessageHeader {
   uint32_t root;  // rank; broadcast only
   // This message.
   uint32_t from_node;
-  uint32_t hop;      // 0 .. 2P-3; 0 for grants and broadcasts
+  uint32_t hop;      // 0 .. P-2 for reduce, P-1 .. 2P-3 for gather, 0 for grants and broadcasts
   uint32_t chunk;    // 0 for grants and broadcasts
   uint32_t segment;  // within its chunk, or of the broadcast
   uint32_t payload_bytes;

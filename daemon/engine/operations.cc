@@ -5,8 +5,17 @@
 #include "client/include/gradwire/gradwire.h"
 #include "daemon/engine/collectives.h"
 #include "daemon/engine/core.h"
+#include "daemon/engine/shards.h"
 
 namespace gradwire::engine {
+
+namespace {
+
+bool reduces(uint8_t operation) {
+  return operation != layout::kOpBroadcast && operation != layout::kOpAllgather;
+}
+
+}  // namespace
 
 // All local ranks have submitted, and the bucket's previous operation is retired.
 void Core::start(Bucket& bucket) {
@@ -16,7 +25,8 @@ void Core::start(Bucket& bucket) {
   operation.signature = bucket.gather.signature;
   operation.first_ns = bucket.gather.first_ns;
   operation.start_ns = clock_.now_ns();
-  operation.not_finite = operation.gathering = false;
+  operation.not_finite = false;
+  operation.gathering = !reduces(operation.signature.operation);
   operation.burst = 0;
   bucket.gather.count = 0;
   bucket.counters.gather_total_ns += operation.start_ns - operation.first_ns;
@@ -28,12 +38,12 @@ void Core::start(Bucket& bucket) {
     fail(job, job.lost);
     return;
   }
-  if (operation.signature.operation != layout::kOpBroadcast) {
+  if (reduces(operation.signature.operation)) {
     compress::OperationSettings settings;
     settings.scale = std::bit_cast<double>(operation.signature.scale_bits);
     settings.op = static_cast<compress::ReduceOp>(operation.signature.reduce_op);
     settings.ranks = static_cast<uint32_t>(job.spec.rank_node.size());
-    const Status status = bucket.spec.reducer->begin(settings);
+    const Status status = reducer_of(bucket).begin(settings);
     if (!status.ok()) {
       fail_operation(bucket, status);
       return;
@@ -64,24 +74,23 @@ void Core::expect_arrivals(Bucket& bucket) {
   const uint32_t self = job.spec.node_index;
   operation.receives = nodes > 1;
   operation.arrivals_left = 0;
+  operation.first_hop = operation.end_hop = 0;
   std::fill(operation.next_segment.begin(), operation.next_segment.end(), 0);
-  if (operation.signature.operation == layout::kOpBroadcast) {
+  const uint8_t kind = operation.signature.operation;
+  if (kind == layout::kOpBroadcast) {
     const uint32_t root_node = job.spec.rank_node[operation.signature.root];
     operation.receives = operation.receives && self != root_node;
-    if (operation.receives) {
-      operation.arrivals_left =
-          broadcast_segments(bucket.spec.elements * bucket.dtype_bytes, broadcast_bytes_);
-    }
+    operation.end_hop = operation.receives ? 1 : 0;
   } else if (nodes > 1) {
-    for (uint32_t hop = 0; hop < 2 * nodes - 2; ++hop) {
-      operation.arrivals_left +=
-          bucket.spec.reducer->geometry().segments(arriving_chunk(nodes, self, hop)).size();
-    }
+    operation.first_hop = kind == layout::kOpAllgather ? nodes - 1 : 0;
+    operation.end_hop = kind == layout::kOpReduceScatter ? nodes - 1 : 2 * nodes - 2;
+  }
+  for (uint32_t hop = operation.first_hop; hop < operation.end_hop; ++hop) {
+    operation.arrivals_left += arriving_segments(*this, bucket, hop);
   }
   // A broadcast's root depends on nobody, so that nothing but grants would bound it; and every node sends
   // them, the root too, so that two nodes which both take themselves for the root notice it.
-  operation.needs_grant =
-      nodes > 1 && (!bucket.small || operation.signature.operation == layout::kOpBroadcast);
+  operation.needs_grant = nodes > 1 && !is_small(bucket, kind);
   operation.granted = !operation.needs_grant;
 
   MessageHeader& header = operation.header;
@@ -126,9 +135,12 @@ void Core::launch(Bucket& bucket) {
   Operation& operation = bucket.operation;
   const bool alone = bucket.job->spec.nodes == 1;
   const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
+  const bool allgather = operation.signature.operation == layout::kOpAllgather;
   if (alone) {
     operation.parts = 1;
-    operation.inject = broadcast ? broadcast_alone(*this, bucket) : reduce_alone(*this, bucket);
+    operation.inject = broadcast   ? broadcast_alone(*this, bucket)
+                       : allgather ? allgather_alone(*this, bucket)
+                                   : reduce_alone(*this, bucket);
     return;
   }
   if (operation.needs_grant) {
@@ -141,8 +153,8 @@ void Core::launch(Bucket& bucket) {
     return;
   }
   operation.parts = 2;
-  operation.relay = ring_relay(*this, bucket);
-  operation.inject = ring_inject(*this, bucket);
+  operation.relay = allgather ? allgather_relay(*this, bucket) : ring_relay(*this, bucket);
+  operation.inject = allgather ? allgather_inject(*this, bucket) : ring_inject(*this, bucket);
 }
 
 void Core::end_part(Bucket& bucket) {
@@ -158,13 +170,19 @@ void Core::complete(Bucket& bucket) {
   Operation& operation = bucket.operation;
   uint32_t flags = 0;
   if (operation.begun) {
+    compress::BucketReducer& reducer = reducer_of(bucket);
     if (operation.not_finite) {
-      bucket.spec.reducer->poison(bucket.spec.result);
-      bucket.spec.reducer->abandon();
+      // A node that reduced the shards of its own ranks only knows no others' verdict.
+      if (operation.signature.operation == layout::kOpReduceScatter) {
+        poison_shards(bucket);
+      } else {
+        reducer.poison(bucket.spec.result);
+      }
+      reducer.abandon();
       flags = layout::kCompletionNotFinite;
       ++bucket.counters.not_finite;
     } else {
-      bucket.spec.reducer->commit();
+      reducer.commit();
     }
     operation.begun = false;
   }
@@ -235,7 +253,7 @@ void Core::cancel(Bucket& bucket) {
   operation.inject.destroy();
   operation.relay.destroy();
   if (operation.begun) {
-    bucket.spec.reducer->abandon();
+    reducer_of(bucket).abandon();
     operation.begun = false;
   }
   if (operation.state == OperationState::kRunning) {

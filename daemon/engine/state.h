@@ -50,9 +50,11 @@ struct Operation {
   bool needs_grant = false;  // the right neighbour will say that it has started; nothing is sent before
   bool granted = false;      // it has said so, or will not
   bool not_finite = false;
-  bool gathering = false;      // a finished sum has arrived: for status
+  bool gathering = false;      // what arrives is final: for status
   uint64_t first_ns = 0;       // first local submit
   uint64_t start_ns = 0;       // all local ranks submitted
+  uint32_t first_hop = 0;      // of messages that arrive; collectives.h, awaited_hop(), says which is next
+  uint32_t end_hop = 0;        // one beyond the last; the same as first_hop where nothing arrives
   uint64_t arrivals_left = 0;  // messages that the relay still waits for
   uint32_t pending_sends = 0;  // queued, waiting for the grant, or with the transport; grants included
   uint32_t parts = 0;          // coroutines that have not finished
@@ -130,6 +132,8 @@ struct Bucket {
   uint32_t dtype_bytes = 1;
   uint64_t layout = 0;
   bool small = false;
+  uint64_t shard_layout = 0;  // the same of spec.shards
+  bool small_shards = false;
   bool removed = false;  // freed when its last send is out
   std::vector<RankSlot> ranks;
   Gather gather;

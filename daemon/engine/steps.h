@@ -1,0 +1,72 @@
+// What the collectives' coroutines have in common: what they wait for and how they say what they send.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+
+#include "daemon/engine/collectives.h"
+#include "daemon/engine/core.h"
+
+namespace gradwire::engine {
+
+// How many segments a node alone handles before others get their turn.
+inline constexpr uint32_t kAloneBurst = 8;
+
+// co_await: until the link can take another segment of this operation.
+class Room {
+ public:
+  Room(Core& core, Bucket& bucket) : core_(core), bucket_(bucket) {}
+  bool await_ready() const { return core_.has_room(bucket_); }
+  void await_suspend(std::coroutine_handle<> waiter) const { core_.wait_for_room(bucket_, waiter); }
+  void await_resume() const { ++bucket_.operation.burst; }
+
+ private:
+  Core& core_;
+  Bucket& bucket_;
+};
+
+// co_await: the next message from the left neighbour, checked against what must come; it is valid until the
+// next co_await, since the coroutine runs inside the transport's call.
+class Receive {
+ public:
+  explicit Receive(Bucket& bucket) : bucket_(bucket) {}
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> waiter) const { bucket_.operation.receiver = waiter; }
+  const Arrival& await_resume() const { return bucket_.operation.arrival; }
+
+ private:
+  Bucket& bucket_;
+};
+
+// co_await: other operations and the transport get their turn.
+class Yield {
+ public:
+  Yield(Core& core, Bucket& bucket) : core_(core), bucket_(bucket) {}
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> waiter) const { core_.yield(bucket_, waiter); }
+  void await_resume() const {}
+
+ private:
+  Core& core_;
+  Bucket& bucket_;
+};
+
+// Of the operation in flight.
+inline std::span<const compress::Segment> segments(const Bucket& bucket, uint32_t chunk) {
+  return reducer_of(bucket).geometry().segments(chunk);
+}
+
+inline Core::Outgoing outgoing(const Bucket& bucket, MessageKind kind, uint32_t hop,
+                               const compress::Segment& segment, size_t bytes, bool not_finite) {
+  Core::Outgoing what;
+  what.kind = kind;
+  what.hop = hop;
+  what.chunk = segment.chunk;
+  what.segment = segment.index;
+  what.bytes = static_cast<uint32_t>(bytes);
+  what.raw_bytes = segment.elements * bucket.dtype_bytes;
+  what.not_finite = not_finite;
+  return what;
+}
+
+}  // namespace gradwire::engine

@@ -64,6 +64,7 @@ class Planner {
 
   BucketPlan plan() {
     find_sparse_layers();
+    find_residual_layers();
     uint64_t layer_begin = 0;
     size_t layer = 0;
     for (uint32_t chunk = 0; chunk < shape_.nodes; ++chunk) {
@@ -90,12 +91,28 @@ class Planner {
   }
 
  private:
+  void find_residual_layers() {
+    uint64_t first = 0;
+    for (size_t i = 0; i < shape_.layers.size(); ++i) {
+      const Layer& layer = shape_.layers[i];
+      const BlockKind kind = kind_of(layer, settings_[i]);
+      if (kind != BlockKind::kRaw && layer.elements > 0) {
+        const uint32_t sparse = is_sparse(kind) ? sparse_of_[i] : ResidualLayer::kNotSparse;
+        if (is_sparse(kind)) {
+          plan_.layers[sparse].residual_layer = static_cast<uint32_t>(plan_.residual_layers.size());
+        }
+        plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0});
+      }
+      first += layer.elements;
+    }
+    plan_.has_residual = !plan_.residual_layers.empty();
+  }
+
   // The first and the last of more than two large layers are sent at a higher density.
   void find_sparse_layers() {
     std::vector<size_t> large;
     for (size_t i = 0; i < shape_.layers.size(); ++i) {
       const BlockKind kind = kind_of(shape_.layers[i], settings_[i]);
-      plan_.has_residual |= kind != BlockKind::kRaw && shape_.layers[i].elements > 0;
       if (is_sparse(kind) && shape_.layers[i].elements > 0) {
         large.push_back(i);
         plan_.max_sparse_block =
@@ -109,7 +126,7 @@ class Planner {
       const double factor = edge ? settings_[i].edge_density_factor : 1.0;
       const double target = std::min(1.0, settings_[i].density * factor);
       sparse_of_[i] = static_cast<uint32_t>(plan_.layers.size());
-      plan_.layers.push_back({LayerControl(settings_[i], target), shape_.layers[i].elements, 0, 0});
+      plan_.layers.push_back({LayerControl(settings_[i], target), shape_.layers[i].elements, 0, 0, 0});
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "compress/geometry.h"
@@ -36,8 +37,19 @@ struct SparsePiece {
 struct SparseLayer {
   LayerControl control;
   uint64_t elements = 0;
+  uint32_t residual_layer = 0;  // into BucketPlan::residual_layers
   uint32_t first_piece = 0;
   uint32_t pieces = 0;
+};
+
+// A layer of at least one element that is not sent exactly.
+struct ResidualLayer {
+  static constexpr uint32_t kNotSparse = UINT32_MAX;
+  std::string name;
+  uint64_t elements = 0;
+  uint64_t first = 0;            // within the bucket
+  uint32_t sparse = kNotSparse;  // into BucketPlan::layers
+  uint64_t earlier = 0;          // operations committed in other buckets before
 };
 
 struct BucketPlan {
@@ -46,6 +58,7 @@ struct BucketPlan {
   std::vector<Block> blocks;
   std::vector<SparsePiece> pieces;
   std::vector<SparseLayer> layers;
+  std::vector<ResidualLayer> residual_layers;
   bool has_residual = false;
   uint32_t max_sparse_block = 0;  // elements; 0 without sparse layers
 };

@@ -2,7 +2,6 @@
 // at a commit, moves norms and controllers on.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <new>
 
@@ -10,6 +9,7 @@
 #include "compress/block_l8.h"
 #include "compress/block_sparse.h"
 #include "compress/bucket_plan.h"
+#include "compress/carried.h"
 #include "compress/raw_kernels.h"
 
 namespace gradwire::compress {
@@ -23,31 +23,6 @@ constexpr uint64_t kOwnNormFrom = 2048;
 // nodes, their norms rise, and the step after is sparse (Gaussian gradients, 4 nodes at 1%: 2.6% and 0.35% in
 // turns, half as many bytes again as the target; with an eighth about 1%, and 1.07% at 16 nodes).
 constexpr double kNormWeight = 0.125;
-
-// Zeroed and touched floats on a cache line's boundary.
-class FloatBuffer {
- public:
-  explicit FloatBuffer(uint64_t count) : count_(count) {
-    if (count == 0) {
-      return;
-    }
-    const size_t bytes = (count * sizeof(float) + 63) / 64 * 64;
-    data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
-    if (data_ == nullptr) {
-      throw std::bad_alloc();
-    }
-    std::memset(data_.get(), 0, bytes);
-  }
-  float* data() { return data_.get(); }
-  std::span<const float> view() const { return {data_.get(), count_}; }
-
- private:
-  struct Free {
-    void operator()(float* data) const { std::free(data); }
-  };
-  std::unique_ptr<float, Free> data_;
-  uint64_t count_;
-};
 
 Values values_of(BlockKind kind) {
   return kind == BlockKind::kSparseL8 ? Values::kL8 : Values::kRaw;
@@ -75,12 +50,10 @@ class Compressor final : public BucketReducer {
   Compressor(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements)
       : plan_(make_plan(shape, settings, elements)),
         name_(common_codec(settings)),
-        residual_(plan_.has_residual ? elements : 0),
+        carried_(plan_),
         next_(plan_.has_residual ? elements : 0),
         sparse_(plan_.max_sparse_block),
         records_(plan_.blocks.size()),
-        piece_squares_(plan_.pieces.size()),
-        layer_squares_(plan_.layers.size()),
         aimed_(plan_.layers.size()) {
     for (size_t i = 0; i < plan_.blocks.size(); ++i) {
       records_[i].sent = plan_.blocks[i].elements;
@@ -93,7 +66,7 @@ class Compressor final : public BucketReducer {
   Dtype dtype() const override { return Dtype::kFloat32; }
   std::string_view codec_name() const override { return name_; }
   CompressionStats stats() const override { return stats_; }
-  std::span<const float> residual() const override { return residual_.view(); }
+  std::span<const float> residual() const override { return carried_.residual.view(); }
   void abandon() override {}
 
   Status begin(const OperationSettings& settings) override;
@@ -101,6 +74,11 @@ class Compressor final : public BucketReducer {
                          std::span<const void* const> locals, std::byte* out) override;
   Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override;
   void commit() override;
+
+  std::vector<LayerState> take_state() override {
+    return compress::take_state(plan_, carried_, stats_.operations);
+  }
+  size_t restore_state(std::span<const LayerState> state) override;
 
   void poison(void* result) const override {
     std::fill_n(static_cast<float*>(result), plan_.elements, std::numeric_limits<float>::quiet_NaN());
@@ -113,22 +91,20 @@ class Compressor final : public BucketReducer {
                                  std::byte* out, BlockRecord& record);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);
   SparseRule rule_for(const Block& block) const;
+  uint64_t committed(const SparseLayer& layer) const;
   uint32_t warm_stage() const;
   void settle_layer(uint32_t layer);
   void follow(double& mean, double squares) const;
 
   BucketPlan plan_;
   std::string_view name_;
-  FloatBuffer residual_;
+  Carried carried_;
   FloatBuffer next_;
   SparseCodec sparse_;
 
-  std::vector<BlockRecord> records_;   // of the operation in progress, by block
-  std::vector<double> piece_squares_;  // running means over committed operations, at the last one's scale
-  std::vector<double> layer_squares_;
-  std::vector<double> aimed_;  // density by sparse layer in the operation in progress
+  std::vector<BlockRecord> records_;  // of the operation in progress, by block
+  std::vector<double> aimed_;         // density by sparse layer in the operation in progress
 
-  double committed_scale_ = 0;  // 0 before the first commit
   double scale_ = 1;
   float factor_ = 1;         // on the residual
   float inverse_ranks_ = 1;  // factor on the result
@@ -148,10 +124,10 @@ Status Compressor::begin(const OperationSettings& settings) {
             "scale " + std::to_string(settings.scale) + " is not a positive finite number"};
   }
   scale_ = settings.scale;
-  factor_ = committed_scale_ > 0 ? static_cast<float>(scale_ / committed_scale_) : 1.0F;
+  factor_ = carried_.scale > 0 ? static_cast<float>(scale_ / carried_.scale) : 1.0F;
   inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
   for (size_t i = 0; i < plan_.layers.size(); ++i) {
-    aimed_[i] = plan_.layers[i].control.density(stats_.operations);
+    aimed_[i] = plan_.layers[i].control.density(committed(plan_.layers[i]));
   }
   return ok_status();
 }
@@ -166,7 +142,7 @@ SparseRule Compressor::rule_for(const Block& block) const {
   rule.cap = layer.control.cap(block.elements, density);
   if (!layer.control.current_norm()) {
     const bool own = piece.elements >= kOwnNormFrom;
-    const double squares = own ? piece_squares_[block.piece] : layer_squares_[piece.layer];
+    const double squares = own ? carried_.piece_squares[block.piece] : carried_.layer_squares[piece.layer];
     const double elements = static_cast<double>(own ? piece.elements : layer.elements);
     rule.mean_square = squares / elements * (static_cast<double>(factor_) * factor_);
   }
@@ -194,7 +170,7 @@ Result<BlockOutcome> Compressor::hop_coded(const Block& block, ByteReader* arriv
   input.first = block.first;
   input.elements = block.elements;
   input.next = next_.data() + block.first;
-  input.residual = residual_.data() + block.first;
+  input.residual = carried_.residual.data() + block.first;
   if (factor_ != 1.0F) {
     multiply(input.residual, factor_, input.next, block.elements);
     input.residual = input.next;
@@ -273,10 +249,10 @@ void Compressor::settle_layer(uint32_t index) {
       piece_sum += records_[b].square_sum;
       sent += records_[b].sent;
     }
-    follow(piece_squares_[p], piece_sum);
+    follow(carried_.piece_squares[p], piece_sum);
     squares += piece_sum;
   }
-  follow(layer_squares_[index], squares);
+  follow(carried_.layer_squares[index], squares);
   // A dense operation says nothing about alpha, nor does one in which there was nothing to send.
   if (aimed_[index] < 1 && squares > 0) {
     layer.control.adjust(static_cast<double>(sent) / static_cast<double>(layer.elements), aimed_[index]);
@@ -293,8 +269,8 @@ void Compressor::commit() {
     residual_sum += record.residual_sum;
     sent += record.sent;
   }
-  std::swap(residual_, next_);
-  committed_scale_ = scale_;
+  std::swap(carried_.residual, next_);
+  carried_.scale = scale_;
   stats_.operations += 1;
   stats_.density =
       plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
@@ -302,10 +278,25 @@ void Compressor::commit() {
   stats_.warm_stage = warm_stage();
 }
 
+size_t Compressor::restore_state(std::span<const LayerState> state) {
+  if (stats_.operations > 0 || carried_.scale > 0) {
+    return 0;
+  }
+  const size_t restored = compress::restore_state(state, plan_, carried_);
+  const auto residual = carried_.residual.view();
+  stats_.residual_norm = std::sqrt(square_sum(residual.data(), residual.size()));
+  stats_.warm_stage = warm_stage();
+  return restored;
+}
+
+uint64_t Compressor::committed(const SparseLayer& layer) const {
+  return plan_.residual_layers[layer.residual_layer].earlier + stats_.operations;
+}
+
 uint32_t Compressor::warm_stage() const {
   uint32_t least = 255;
   for (const SparseLayer& layer : plan_.layers) {
-    least = std::min(least, layer.control.stage(stats_.operations));
+    least = std::min(least, layer.control.stage(committed(layer)));
   }
   return least;
 }

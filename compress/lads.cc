@@ -47,6 +47,12 @@ void LayerControl::adjust(double seen, double aimed) {
       std::clamp(alpha_ * exponential_near_zero(kGain * clipped_log(seen / aimed)), kMinAlpha, kMaxAlpha);
 }
 
+void LayerControl::restore(double alpha) {
+  if (alpha > 0 && std::isfinite(alpha)) {
+    alpha_ = std::clamp(alpha, kMinAlpha, kMaxAlpha);
+  }
+}
+
 double clipped_log(double ratio) {
   if (ratio >= std::numbers::e) {
     return 1;

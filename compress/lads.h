@@ -28,6 +28,8 @@ class LayerControl {
 
   // At a commit: the density that was seen, and the one that was aimed at. alpha moves by at most 5%.
   void adjust(double seen, double aimed);
+  // Goes on from another bucket's alpha; one that is not positive and finite changes nothing.
+  void restore(double alpha);
 
  private:
   double target_;

@@ -1,0 +1,161 @@
+#include "compress/carried.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "compress/accumulate.h"
+
+namespace gradwire::compress {
+namespace {
+
+constexpr size_t kCacheLine = 64;
+// Squares of fp32 values lie below this.
+constexpr double kMaxMeanSquare = 1.2e77;
+// Far beyond every warm start, far below what could overflow.
+constexpr uint64_t kMaxOperations = uint64_t{1} << 48;
+
+std::span<const float> residual_of(const LayerState& state) {
+  if (state.residual == nullptr || state.elements > state.residual->size() ||
+      state.first > state.residual->size() - state.elements) {
+    return {};
+  }
+  return std::span(*state.residual).subspan(state.first, state.elements);
+}
+
+bool all_finite(const float* values, size_t count) {
+  return count == 0 || max_magnitude(values, count) < 0x7f800000;
+}
+
+bool makes_sense(const LayerState& state) {
+  const auto residual = residual_of(state);
+  return state.scale > 0 && std::isfinite(state.scale) && residual.size() == state.elements &&
+         all_finite(residual.data(), residual.size());
+}
+
+// Which state belongs to which residual layer of the plan. Names that occur more than once are served in
+// order, so that no residual is used twice.
+std::vector<const LayerState*> assign(std::span<const LayerState> state, const BucketPlan& plan) {
+  std::multimap<std::pair<std::string_view, uint64_t>, const LayerState*> known;
+  for (const LayerState& layer : state) {
+    known.emplace(std::pair(std::string_view(layer.name), layer.elements), &layer);
+  }
+  std::vector<const LayerState*> found(plan.residual_layers.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    const ResidualLayer& layer = plan.residual_layers[i];
+    const auto at = known.lower_bound(std::pair(std::string_view(layer.name), layer.elements));
+    if (at != known.end() && at->first == std::pair(std::string_view(layer.name), layer.elements)) {
+      found[i] = makes_sense(*at->second) ? at->second : nullptr;
+      known.erase(at);
+    }
+  }
+  return found;
+}
+
+// The scale of the largest layer, so that as few values as possible are rounded once more.
+double common_scale(const std::vector<const LayerState*>& found) {
+  const LayerState* largest = nullptr;
+  for (const LayerState* layer : found) {
+    if (layer != nullptr && (largest == nullptr || layer->elements > largest->elements)) {
+      largest = layer;
+    }
+  }
+  return largest == nullptr ? 0 : largest->scale;
+}
+
+bool restore_residual(const LayerState& state, double factor, float* to) {
+  const auto from = residual_of(state);
+  if (factor == 1) {
+    std::copy(from.begin(), from.end(), to);
+    return true;
+  }
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i] = static_cast<float>(static_cast<double>(from[i]) * factor);
+  }
+  if (all_finite(to, from.size())) {
+    return true;
+  }
+  std::fill_n(to, from.size(), 0.0F);
+  return false;
+}
+
+void restore_controller(const LayerState& state, double factor, uint32_t index, BucketPlan& plan,
+                        Carried& carried) {
+  SparseLayer& layer = plan.layers[index];
+  layer.control.restore(state.alpha);
+  const double mean = state.mean_square * factor * factor;
+  if (!(mean > 0 && mean <= kMaxMeanSquare)) {
+    return;
+  }
+  carried.layer_squares[index] = mean * static_cast<double>(layer.elements);
+  for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
+    carried.piece_squares[p] = mean * static_cast<double>(plan.pieces[p].elements);
+  }
+}
+
+}  // namespace
+
+FloatBuffer::FloatBuffer(uint64_t count) : count_(count) {
+  if (count == 0) {
+    return;
+  }
+  memory_.resize(count + kCacheLine / sizeof(float) - 1);
+  const auto beyond = reinterpret_cast<uintptr_t>(memory_.data()) % kCacheLine;
+  offset_ = beyond == 0 ? 0 : (kCacheLine - beyond) / sizeof(float);
+}
+
+std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations) {
+  std::vector<LayerState> state;
+  if (!plan.has_residual || !(carried.scale > 0)) {
+    return state;
+  }
+  const size_t offset = carried.residual.offset();
+  const auto residual = std::make_shared<const std::vector<float>>(carried.residual.release());
+  for (const ResidualLayer& layer : plan.residual_layers) {
+    LayerState& kept = state.emplace_back();
+    kept.name = layer.name;
+    kept.elements = layer.elements;
+    kept.residual = residual;
+    kept.first = offset + layer.first;
+    kept.scale = carried.scale;
+    kept.operations = layer.earlier + operations;
+    if (layer.sparse == ResidualLayer::kNotSparse) {
+      continue;
+    }
+    const SparseLayer& sparse = plan.layers[layer.sparse];
+    double squares = 0;
+    for (uint32_t p = sparse.first_piece; p < sparse.first_piece + sparse.pieces; ++p) {
+      squares += carried.piece_squares[p];
+    }
+    kept.alpha = sparse.control.alpha();
+    kept.mean_square = squares / static_cast<double>(layer.elements);
+  }
+  return state;
+}
+
+size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried) {
+  const std::vector<const LayerState*> found = assign(state, plan);
+  carried.scale = common_scale(found);
+  size_t restored = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == nullptr) {
+      continue;
+    }
+    ResidualLayer& layer = plan.residual_layers[i];
+    const double factor = carried.scale / found[i]->scale;
+    if (!restore_residual(*found[i], factor, carried.residual.data() + layer.first)) {
+      continue;
+    }
+    layer.earlier = std::min(found[i]->operations, kMaxOperations);
+    if (layer.sparse != ResidualLayer::kNotSparse) {
+      restore_controller(*found[i], factor, layer.sparse, plan, carried);
+    }
+    restored += 1;
+  }
+  return restored;
+}
+
+}  // namespace gradwire::compress

@@ -1,0 +1,50 @@
+// What a compressor carries from one operation to the next, and how it gets from one bucket into another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compress/bucket_plan.h"
+#include "compress/reducer.h"
+
+namespace gradwire::compress {
+
+// Zeroed and touched floats on a cache line's boundary, in a vector that can be given away.
+class FloatBuffer {
+ public:
+  explicit FloatBuffer(uint64_t count);
+  float* data() { return memory_.data() + offset_; }
+  std::span<const float> view() const { return {memory_.data() + offset_, count_}; }
+  size_t offset() const { return offset_; }  // of the first float in what release() gives
+
+  // Afterwards only the destructor may be called.
+  std::vector<float> release() { return std::move(memory_); }
+
+ private:
+  std::vector<float> memory_;
+  uint64_t count_;
+  size_t offset_ = 0;
+};
+
+struct Carried {
+  explicit Carried(const BucketPlan& plan)
+      : residual(plan.has_residual ? plan.elements : 0),
+        piece_squares(plan.pieces.size()),
+        layer_squares(plan.layers.size()) {}
+
+  FloatBuffer residual;
+  std::vector<double> piece_squares;  // running means over committed operations, at `scale`
+  std::vector<double> layer_squares;
+  double scale = 0;  // of the last committed operation; 0: none, all above is zero
+};
+
+// Moves the residual out. `operations` is how many this bucket has committed.
+std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations);
+
+// Into a bucket that has committed nothing. A layer whose state makes no sense starts at zero; returns how
+// many were found and made sense.
+size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried);
+
+}  // namespace gradwire::compress

@@ -1,0 +1,398 @@
+// Residuals and controllers by layer: what a compressor leaves behind, another one goes on from.
+#include <cmath>
+#include <limits>
+
+#include "tests/compress/ring_fixture.h"
+
+namespace gradwire::compress {
+namespace {
+
+struct Parameter {
+  std::string name;
+  uint64_t elements;
+  CodecSettings settings;
+};
+
+// Parameters in buckets that can be rebuilt, on every node of a ring; each node's state stays on its node.
+class Training {
+ public:
+  explicit Training(std::vector<Parameter> parameters) : parameters_(std::move(parameters)) {
+    for (const Parameter& p : parameters_) {
+      sums_.emplace_back(p.elements);
+      applied_.emplace_back(p.elements);
+      bound_.emplace_back(p.elements);
+    }
+  }
+
+  void build(uint32_t nodes, std::vector<std::vector<size_t>> buckets) {
+    std::vector<std::vector<LayerState>> state(std::max<size_t>(nodes, nodes_));
+    for (auto& bucket : built_) {
+      for (size_t n = 0; n < bucket.ring.size(); ++n) {
+        auto taken = bucket.ring.node(n).take_state();
+        std::move(taken.begin(), taken.end(), std::back_inserter(state[n]));
+      }
+    }
+    built_.clear();
+    nodes_ = nodes;
+    for (auto& members : buckets) {
+      BucketShape shape;
+      shape.nodes = nodes;
+      shape.max_message_bytes = 70000;
+      std::vector<CodecSettings> settings;
+      for (const size_t p : members) {
+        shape.layers.push_back({parameters_[p].name, parameters_[p].elements});
+        settings.push_back(parameters_[p].settings);
+      }
+      built_.push_back({std::move(members), compressed_ring(shape, settings), RingBuffers(shape, 2)});
+      for (uint32_t n = 0; n < nodes; ++n) {
+        restored_ += built_.back().ring.node(n).restore_state(state[n]);
+      }
+    }
+  }
+
+  void step(std::mt19937& random, double scale = 1.0) {
+    std::normal_distribution<float> normal;
+    for (Built& bucket : built_) {
+      bucket.buffers.fill([&] { return normal(random) * static_cast<float>(scale); });
+      const auto done = bucket.ring.run(operation(ReduceOp::kSum, bucket.buffers.ranks(), scale),
+                                        bucket.buffers.locals(), bucket.buffers.result_starts());
+      ASSERT_TRUE(done.ok()) << done.status().message();
+      ASSERT_TRUE(*done);
+      ASSERT_TRUE(bucket.buffers.results_equal());
+      record(bucket, scale);
+    }
+    scale_ = scale;
+  }
+
+  void check() {
+    const double eps = std::numeric_limits<float>::epsilon();
+    for (Built& bucket : built_) {
+      uint64_t at = 0;
+      for (const size_t p : bucket.members) {
+        for (uint64_t i = 0; i < parameters_[p].elements; ++i, ++at) {
+          double held = applied_[p][i];
+          for (size_t n = 0; n < bucket.ring.size(); ++n) {
+            held += residual(bucket.ring, n, at) / scale_;
+          }
+          ASSERT_NEAR(held, sums_[p][i], eps * bound_[p][i] + 1e-30) << parameters_[p].name << " " << i;
+        }
+      }
+    }
+  }
+
+  LoopbackRing& ring(size_t bucket) { return built_[bucket].ring; }
+  size_t restored() const { return restored_; }
+
+ private:
+  struct Built {
+    std::vector<size_t> members;
+    LoopbackRing ring;
+    RingBuffers buffers;
+  };
+
+  static double residual(LoopbackRing& ring, size_t node, uint64_t element) {
+    const auto residual = ring.node(node).residual();
+    return residual.empty() ? 0.0 : static_cast<double>(residual[element]);
+  }
+
+  void record(Built& bucket, double scale) {
+    uint64_t at = 0;
+    for (const size_t p : bucket.members) {
+      for (uint64_t i = 0; i < parameters_[p].elements; ++i, ++at) {
+        double magnitude = std::abs(static_cast<double>(bucket.buffers.results[0][at])) / scale;
+        for (const auto& node : bucket.buffers.gradients) {
+          for (const auto& gradient : node) {
+            sums_[p][i] += static_cast<double>(gradient[at]) / scale;
+            magnitude += std::abs(static_cast<double>(gradient[at])) / scale;
+          }
+        }
+        for (size_t n = 0; n < bucket.ring.size(); ++n) {
+          magnitude += std::abs(residual(bucket.ring, n, at)) / scale;
+        }
+        applied_[p][i] += static_cast<double>(bucket.buffers.results[0][at]) / scale;
+        bound_[p][i] += static_cast<double>(bucket.ring.size()) * magnitude;
+      }
+    }
+  }
+
+  std::vector<Parameter> parameters_;
+  std::vector<std::vector<double>> sums_, applied_, bound_;  // by parameter and element, at scale 1
+  std::vector<Built> built_;
+  uint32_t nodes_ = 0;
+  double scale_ = 1;
+  size_t restored_ = 0;
+};
+
+std::vector<Parameter> all_codecs() {
+  return {{"a", 3000, codec("laco", 0.05, 5)},
+          {"b", 77, codec("l8")},
+          {"c", 5000, codec("lads", 0.02, 5)},
+          {"d", 100, codec("none")},
+          {"e", 9000, codec("laco", 0.01, 5)},
+          {"f", 4097, codec("l8")},
+          {"g", 0, codec("laco")},
+          {"h", 2500, codec("lads", 0.1)}};
+}
+
+TEST(LayerState, RebuiltBucketsConserveEveryGradient) {
+  for (uint32_t nodes = 1; nodes <= 4; ++nodes) {
+    Training training(all_codecs());
+    std::mt19937 random(nodes);
+    training.build(nodes, {{0, 1, 2, 3, 4, 5, 6, 7}});
+    for (int i = 0; i < 25; ++i) {
+      training.step(random);
+    }
+    training.check();
+    training.build(nodes, {{7, 5}, {4, 3, 2}, {6, 1, 0}});
+    EXPECT_EQ(training.restored(), nodes * 6U);  // all but the exact and the empty one
+    training.check();
+    for (int i = 0; i < 25; ++i) {
+      training.step(random);
+    }
+    training.build(nodes, {{0, 2, 4, 6}, {1, 3, 5, 7}});
+    training.build(nodes, {{3, 7}, {2, 4, 6, 1, 0}, {5}});  // nothing happened in between
+    training.check();
+    for (int i = 0; i < 5; ++i) {
+      training.step(random);
+    }
+    training.check();
+  }
+}
+
+TEST(LayerState, ALargerRingConservesEveryGradient) {
+  Training training(all_codecs());
+  std::mt19937 random(9);
+  for (const uint32_t nodes : {1U, 2U, 3U, 5U}) {
+    training.build(nodes, {{0, 4, 1}, {2, 3, 5, 6, 7}});
+    training.check();
+    for (int i = 0; i < 15; ++i) {
+      training.step(random);
+    }
+    training.check();
+  }
+}
+
+TEST(LayerState, ResidualsFollowTheScaleIntoTheNextBucket) {
+  Training training(all_codecs());
+  std::mt19937 random(10);
+  training.build(2, {{0, 1, 2, 3, 4}, {5, 6, 7}});
+  for (int i = 0; i < 15; ++i) {
+    training.step(random, 1024);
+  }
+  training.build(2, {{5, 0}, {1, 7, 2, 6, 3, 4}});
+  for (int i = 0; i < 5; ++i) {
+    training.step(random, 256);
+  }
+  training.check();
+}
+
+std::unique_ptr<BucketReducer> compressor(const std::vector<Layer>& layers, const CodecSettings& settings,
+                                          uint32_t nodes = 1) {
+  BucketShape shape;
+  shape.layers = layers;
+  shape.nodes = nodes;
+  shape.max_message_bytes = 70000;
+  return std::move(make_compressor(shape, std::vector<CodecSettings>(layers.size(), settings))).value();
+}
+
+LayerState state_of(std::string name, std::vector<float> residual, double scale = 1.0) {
+  LayerState state;
+  state.name = std::move(name);
+  state.elements = residual.size();
+  state.residual = std::make_shared<const std::vector<float>>(std::move(residual));
+  state.scale = scale;
+  return state;
+}
+
+TEST(LayerState, MeetsInOneBucketFromBucketsOfDifferentScales) {
+  auto reducer = compressor({{"a", 10}, {"b", 4}}, codec("l8"));
+  const std::vector<LayerState> state = {state_of("b", std::vector<float>(4, 3.0F), 4.0),
+                                         state_of("a", std::vector<float>(10, 5.0F), 2.0)};
+  EXPECT_EQ(reducer->restore_state(state), 2U);
+  EXPECT_EQ(reducer->residual()[0], 5.0F);   // the larger layer's scale
+  EXPECT_EQ(reducer->residual()[10], 1.5F);  // 3 / 4 * 2
+  EXPECT_FLOAT_EQ(static_cast<float>(reducer->stats().residual_norm), std::sqrt(259.0F));
+  const auto again = reducer->take_state();
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[0].scale, 2.0);
+}
+
+TEST(LayerState, IsTakenWithoutACopy) {
+  auto reducer = compressor({{"a", 5000}, {"b", 3000}}, codec("laco"));
+  EXPECT_EQ(reducer->restore_state(std::vector{state_of("b", std::vector<float>(3000, 1.0F))}), 1U);
+  const float* const before = reducer->residual().data();
+  const auto state = reducer->take_state();
+  ASSERT_EQ(state.size(), 2U);
+  EXPECT_EQ(state[0].residual->data() + state[0].first, before);
+  EXPECT_EQ(state[1].residual, state[0].residual);
+  EXPECT_EQ(state[1].first, state[0].first + 5000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(before) % 64, 0U);
+}
+
+TEST(LayerState, ControllersAndTheWarmStartGoOn) {
+  const CodecSettings settings = codec("laco", 0.01, 4);
+  auto first = compressor({{"a", 20000}}, settings);
+  std::vector<float> gradient(20000);
+  std::vector<std::byte> out(70000);
+  const std::vector<const void*> locals = {gradient.data()};
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  const auto run = [&](BucketReducer& reducer) {
+    std::generate(gradient.begin(), gradient.end(), [&] { return normal(random); });
+    ASSERT_TRUE(reducer.begin(operation(ReduceOp::kSum, 1)).ok());
+    ASSERT_TRUE(reducer.hop(reducer.geometry().segments(0)[0], {}, locals, out.data()).ok());
+    reducer.commit();
+  };
+  for (int i = 0; i < 30; ++i) {
+    run(*first);
+  }
+  EXPECT_EQ(first->stats().warm_stage, 255U);
+  auto state = first->take_state();
+  ASSERT_EQ(state.size(), 1U);
+  EXPECT_EQ(state[0].operations, 30U);
+  EXPECT_NE(state[0].alpha, 0.0);
+  EXPECT_GT(state[0].mean_square, 0.5);
+
+  auto fresh = compressor({{"a", 20000}}, settings);
+  EXPECT_EQ(fresh->stats().warm_stage, 0U);
+  auto second = compressor({{"x", 7}, {"a", 20000}}, settings);
+  ASSERT_EQ(second->restore_state(state), 1U);
+  EXPECT_EQ(second->stats().warm_stage, 255U);
+}
+
+TEST(LayerState, TheSameBucketGoesOnBitByBit) {
+  const CodecSettings settings = codec("laco", 0.02, 3);
+  const BucketShape shape = shape_of({20000, 50, 3000}, 1, 70000);
+  const auto make = [&] {
+    return std::move(make_compressor(shape, std::vector<CodecSettings>(3, settings))).value();
+  };
+  auto whole = make();
+  auto parts = make();
+  std::vector<float> gradient(elements_of(shape));
+  const std::vector<const void*> locals = {gradient.data()};
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  for (int step = 0; step < 40; ++step) {
+    if (step % 7 == 5) {
+      const auto state = parts->take_state();
+      parts = make();
+      ASSERT_EQ(parts->restore_state(state), 3U);
+      ASSERT_EQ(parts->stats().warm_stage, whole->stats().warm_stage);
+    }
+    std::generate(gradient.begin(), gradient.end(), [&] { return normal(random); });
+    ASSERT_TRUE(whole->begin(operation(ReduceOp::kSum, 1)).ok());
+    ASSERT_TRUE(parts->begin(operation(ReduceOp::kSum, 1)).ok());
+    for (const Segment& segment : whole->geometry().segments(0)) {
+      std::vector<std::byte> a(segment.max_bytes);
+      std::vector<std::byte> b(segment.max_bytes);
+      ASSERT_EQ(whole->hop(segment, {}, locals, a.data())->bytes,
+                parts->hop(segment, {}, locals, b.data())->bytes);
+      ASSERT_EQ(a, b) << "step " << step;
+    }
+    whole->commit();
+    parts->commit();
+  }
+}
+
+TEST(LayerState, NothingIsKeptWhereThereIsNothingToLose) {
+  auto exact = compressor({{"a", 5000}}, codec("none"));
+  EXPECT_TRUE(exact->take_state().empty());
+  auto unused = compressor({{"a", 5000}}, codec("laco"));
+  EXPECT_TRUE(unused->take_state().empty());
+  auto plain = std::move(make_exact_reducer(shape_of({10}, 1), Dtype::kFloat32)).value();
+  EXPECT_TRUE(plain->take_state().empty());
+  EXPECT_EQ(plain->restore_state(std::vector{state_of("layer0", std::vector<float>(10))}), 0U);
+}
+
+TEST(LayerState, WhatMakesNoSenseIsIgnoredLayerByLayer) {
+  const std::vector<float> good(3000, 2.0F);
+  const auto with = [&](auto change) {
+    LayerState state = state_of("a", good);
+    change(state);
+    return state;
+  };
+  std::vector<float> nan = good;
+  nan[2999] = NAN;
+  std::vector<float> infinite = good;
+  infinite[0] = -HUGE_VALF;
+  const std::vector<LayerState> hostile = {
+      with([](LayerState& s) { s.residual = nullptr; }),
+      with([](LayerState& s) { s.first = 1; }),
+      with([](LayerState& s) { s.first = UINT64_MAX; }),
+      with([](LayerState& s) { s.elements = 3001; }),
+      with([](LayerState& s) { s.elements = UINT64_MAX; }),
+      with([](LayerState& s) { s.elements = 0; }),
+      with([](LayerState& s) { s.name = "A"; }),
+      with([](LayerState& s) { s.scale = 0; }),
+      with([](LayerState& s) { s.scale = -1; }),
+      with([](LayerState& s) { s.scale = NAN; }),
+      with([](LayerState& s) { s.scale = HUGE_VAL; }),
+      state_of("a", nan),
+      state_of("a", infinite),
+  };
+  for (const LayerState& bad : hostile) {
+    auto reducer = compressor({{"a", 3000}, {"b", 100}}, codec("laco"));
+    EXPECT_EQ(reducer->restore_state(std::vector{bad, state_of("b", std::vector<float>(100, 7.0F))}), 1U);
+    EXPECT_EQ(reducer->residual()[0], 0.0F);
+    EXPECT_EQ(reducer->residual()[2999], 0.0F);
+    EXPECT_EQ(reducer->residual()[3099], 7.0F);
+  }
+}
+
+TEST(LayerState, AResidualThatAnotherScaleWouldOverflowStartsAtZero) {
+  auto reducer = compressor({{"a", 3000}, {"b", 100}}, codec("laco"));
+  const std::vector<LayerState> state = {state_of("a", std::vector<float>(3000, 1.0F), 1e300),
+                                         state_of("b", std::vector<float>(100, 7.0F), 1e-300)};
+  EXPECT_EQ(reducer->restore_state(state), 1U);
+  EXPECT_EQ(reducer->residual()[0], 1.0F);
+  EXPECT_EQ(reducer->residual()[3050], 0.0F);
+}
+
+TEST(LayerState, ControllersThatMakeNoSenseLeaveTheBucketUsable) {
+  for (const double bad : {0.0, -1.0, 1e308, HUGE_VAL, static_cast<double>(NAN), 5e-324}) {
+    auto reducer = compressor({{"a", 3000}}, codec("laco", 0.01, 10));
+    LayerState state = state_of("a", std::vector<float>(3000, 1.0F));
+    state.alpha = bad;
+    state.mean_square = bad;
+    state.operations = UINT64_MAX;
+    ASSERT_EQ(reducer->restore_state(std::vector{state}), 1U);
+    const std::vector<float> gradient(3000, 0.5F);
+    const std::vector<const void*> locals = {gradient.data()};
+    std::vector<std::byte> out(70000);
+    bool sent = false;
+    for (int i = 0; i < 300; ++i) {
+      ASSERT_TRUE(reducer->begin(operation(ReduceOp::kSum, 1)).ok());
+      ASSERT_TRUE(reducer->hop(reducer->geometry().segments(0)[0], {}, locals, out.data()).ok());
+      reducer->commit();
+      ASSERT_TRUE(std::isfinite(reducer->stats().residual_norm));
+      sent |= reducer->stats().density > 0;
+    }
+    const auto after = reducer->take_state();
+    ASSERT_EQ(after.size(), 1U);
+    EXPECT_TRUE(after[0].mean_square > 0 && std::isfinite(after[0].mean_square));
+    EXPECT_TRUE(after[0].alpha >= 1e-3 && after[0].alpha <= 1e3);
+    EXPECT_TRUE(sent);
+  }
+}
+
+TEST(LayerState, NoResidualIsUsedTwice) {
+  auto reducer = compressor({{"a", 100}, {"a", 100}, {"a", 100}}, codec("l8"));
+  const std::vector<LayerState> state = {state_of("a", std::vector<float>(100, 1.0F)),
+                                         state_of("a", std::vector<float>(100, 2.0F))};
+  EXPECT_EQ(reducer->restore_state(state), 2U);
+  EXPECT_EQ(reducer->residual()[0] + reducer->residual()[100] + reducer->residual()[200], 3.0F);
+}
+
+TEST(LayerState, ComesTooLateAfterTheFirstOperation) {
+  auto reducer = compressor({{"a", 100}}, codec("l8"));
+  const std::vector<float> gradient(100, 0.5F);
+  const std::vector<const void*> locals = {gradient.data()};
+  std::vector<std::byte> out(70000);
+  ASSERT_TRUE(reducer->begin(operation(ReduceOp::kSum, 1)).ok());
+  ASSERT_TRUE(reducer->hop(reducer->geometry().segments(0)[0], {}, locals, out.data()).ok());
+  reducer->commit();
+  EXPECT_EQ(reducer->restore_state(std::vector{state_of("a", std::vector<float>(100, 1.0F))}), 0U);
+}
+
+}  // namespace
+}  // namespace gradwire::compress

@@ -77,7 +77,10 @@ class Transport {
   // Empty where the notion has no meaning.
   virtual std::vector<std::string> hosts() const { return {}; }
   // From now on only these hosts (numeric addresses) may open connections to this transport; everybody before
-  // the first call. What is open stays open. kUnsupported where the system cannot do it.
+  // the first call, which ends connections that others have opened. What is open stays open otherwise.
+  // Whoever is refused hears nothing, and is tried again by its kernel after a second: admit, then connect.
+  // kInvalidArgument: not a numeric address. kResourceExhausted: too many of them. kUnsupported where the
+  // system cannot do it.
   virtual Status admit(std::span<const std::string> hosts) {
     (void)hosts;
     return ok_status();

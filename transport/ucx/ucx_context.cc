@@ -13,6 +13,8 @@
 #include <mutex>
 #include <utility>
 
+#include "transport/ucx/ucx_inventory.h"
+
 namespace gradwire::transport {
 namespace ucx_internal {
 namespace {
@@ -23,10 +25,6 @@ constexpr uint32_t kLargestAddress = 64 * 1024;
 struct Frame {
   uint32_t magic, segment_bytes, length, crc;
 };
-
-bool set_by_user(const std::string& variable) {
-  return std::getenv(("UCX_" + variable).c_str()) != nullptr;
-}
 
 // UCX writes its log to stdout unless told otherwise before main().
 ucs_log_func_rc_t log_to_stderr(const char*, unsigned, const char*, ucs_log_level_t level,
@@ -131,6 +129,9 @@ Result<ucp_context_h> create_context(const UcxOptions& options) {
                                               ", but must be 8,192 to 1,048,576: 131,072 suits tcp");
   }
   tame_process();
+  const auto inventory = read_inventory();
+  GRADWIRE_RETURN_IF_ERROR(inventory.status());
+  GRADWIRE_RETURN_IF_ERROR(check_options(options, *inventory));
   for (const auto& [name, value] : options.overrides) {
     ::setenv(("UCX_" + name).c_str(), value.c_str(), /*overwrite=*/0);
   }

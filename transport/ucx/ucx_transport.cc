@@ -1,10 +1,13 @@
 #include "transport/ucx/ucx_transport.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "transport/ucx/host_addresses.h"
 #include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_inventory.h"
 #include "transport/ucx/ucx_worker.h"
 
 namespace gradwire::transport {
@@ -27,11 +30,14 @@ Status UcxTransport::open() {
   GRADWIRE_RETURN_IF_ERROR(context.status());
   context_ = *context;
 
+  const auto listening = PortGuard::listening();
+  GRADWIRE_RETURN_IF_ERROR(listening.status());
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker.thread_mode = UCS_THREAD_MODE_SINGLE;
   GRADWIRE_RETURN_IF_ERROR(
       status_of(ucp_worker_create(context_, &worker, &worker_), "cannot create a UCX worker"));
+  GRADWIRE_RETURN_IF_ERROR(guard_.adopt(*listening));
 
   ucp_worker_attr_t attributes{};
   attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
@@ -75,12 +81,21 @@ UcxTransport::~UcxTransport() {
   for (const auto& peer : closing_) {
     ucp_request_free(peer->close_request);
   }
+  guard_.release();
   if (worker_ != nullptr) {
     ucp_worker_destroy(worker_);
   }
   if (context_ != nullptr) {
     ucp_cleanup(context_);
   }
+}
+
+std::vector<std::string> UcxTransport::hosts() const {
+  return hosts_of_devices(set_by_user("NET_DEVICES") ? std::getenv("UCX_NET_DEVICES") : options_.net_devices);
+}
+
+Status UcxTransport::admit(std::span<const std::string> hosts) {
+  return guard_.admit(without_own_unless_complete(hosts, this->hosts()));
 }
 
 Result<PeerId> UcxTransport::connect(std::string_view address) {

@@ -9,6 +9,10 @@
 // An idle connection may learn late, or never, that its peer is gone; so may one to a host that does not
 // answer.
 //
+// UCX trusts whoever reaches its TCP ports. admit() keeps everybody else away by a filter on the ports; names
+// of this host are told by hosts(): the addresses of the devices in use. This host's own addresses are
+// admitted only where a neighbour names all of them, because it is on this host itself.
+//
 // UCX_* variables in the environment win over the defaults here and over `overrides`; the segment size is the
 // exception, because both sides must agree on it: it travels in the address, and connect() refuses another.
 #pragma once
@@ -16,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,7 +39,13 @@ struct UcxOptions {
   uint32_t send_window = 8;             // segments in flight per peer: measured best for 128 KiB
 };
 
+// kInvalidArgument: a name in tls, net_devices or overrides that UCX does not know, or a device that is not
+// there; the message lists what is. kUnsupported: none of the transports can reach another host from here.
 Result<std::unique_ptr<Transport>> make_ucx_transport(const UcxOptions& options);
+
+// The interface that has this numeric address and is up, as net_devices names it ("eth0"; "lo" for every
+// 127.x.y.z); empty: none has it. Thread-safe.
+std::string device_of_address(std::string_view numeric_address);
 
 // What UCX reads when its library is loaded, before main(): whoever starts a daemon sets these, unless they
 // are set already. UCX_MEM_MMAP_HOOK_MODE=none keeps UCX from patching mmap and munmap of the process. (The

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "transport/transport.h"
+#include "transport/ucx/port_guard.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::transport::ucx_internal {
@@ -30,6 +31,8 @@ class UcxTransport final : public Transport {
   void disconnect(PeerId id) override;
   void send(PeerId id, std::span<const std::byte> header, std::span<const std::byte> payload,
             SendCompletion* done) override;
+  std::vector<std::string> hosts() const override;
+  Status admit(std::span<const std::string> hosts) override;
   size_t max_payload() const override { return options_.segment_bytes - 1024; }
   uint32_t send_window() const override { return options_.send_window; }
   size_t poll() override;
@@ -91,6 +94,7 @@ class UcxTransport final : public Transport {
   const UcxOptions options_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  PortGuard guard_;
   int event_fd_ = -1;
   std::string address_, lane_;
   Receiver* receiver_ = nullptr;

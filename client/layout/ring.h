@@ -21,7 +21,7 @@ class RingProducer {
       : control_(control), slots_(slots), capacity_(capacity) {}
 
   // Publishes one entry. kFull: the consumer is behind by the whole ring. kCorrupt: its counter makes no
-  // sense. *wake is set if the consumer sleeps and its eventfd must be written.
+  // sense. *wake is set if the consumer sleeps and its bell must be rung.
   RingState push(const Entry& entry, bool* wake) {
     const uint64_t head = control_->head.load(std::memory_order_acquire);  // pairs with pop's release store
     const uint64_t used = tail_ - head;
@@ -69,7 +69,7 @@ class RingConsumer {
   // True if there is something to pop (or the producer's counter is corrupt, which pop tells).
   bool ready() const { return control_->tail.load(std::memory_order_acquire) != head_; }
 
-  // True if it is safe to sleep until the eventfd fires; false if there is something to pop.
+  // True if it is safe to sleep until the bell rings; false if there is something to pop.
   bool prepare_sleep() {
     control_->sleeping.store(1, std::memory_order_seq_cst);
     if (control_->tail.load(std::memory_order_seq_cst) != head_) {

@@ -30,7 +30,6 @@ class Core final : public transport::Receiver {
   void note_rank_left(JobId id, uint32_t rank, std::span<const BucketSequence> last);
   void abort_job(JobId id, const Status& cause);
   void remove_job(JobId id);
-  std::vector<uint32_t> missing_ranks(JobId id, uint32_t bucket, uint64_t sequence) const;
 
   // poll.cc
   size_t poll();
@@ -40,11 +39,14 @@ class Core final : public transport::Receiver {
   uint64_t next_deadline_ns() const;
   bool busy() const { return running_ != 0; }
 
-  // snapshot.cc
+  // inspect.cc
+  std::vector<uint32_t> missing_ranks(JobId id, uint32_t bucket, uint64_t sequence) const;
+  OperationView inspect(JobId id, uint32_t bucket, uint64_t sequence) const;
+  std::vector<BucketSequence> completed(JobId id) const;
   JobSnapshot snapshot(JobId id) const;
   std::vector<JobId> jobs() const;
   EngineCounters counters() const { return counters_; }
-  std::vector<int> submit_fds() const;
+  std::vector<int> bell_fds() const;
   uint64_t jobs_version() const { return jobs_version_; }
 
   // arrivals.cc
@@ -77,6 +79,7 @@ class Core final : public transport::Receiver {
 
  private:
   Job* find(JobId id) const;
+  Bucket* find(JobId id, uint32_t bucket) const;
   Job* find_key(const EpochKey& key) const;
   Bucket* make_bucket(Job& job, uint32_t id);
   void free_bucket(Bucket& bucket);
@@ -125,7 +128,7 @@ class Core final : public transport::Receiver {
   void report_failures();
   void start_clocks(Bucket& bucket, uint64_t now);
   void stop_clocks(Bucket& bucket);
-  Stall stall_of(const Bucket& bucket, uint64_t now, bool deadline) const;
+  Stall stall_of(const Bucket& bucket, uint64_t now, bool deadline) const;  // inspect.cc
   bool check_left(Bucket& bucket);
   void fail(Job& job, Status cause);
   void lose(Job& job, uint32_t node, const Status& why);

@@ -45,6 +45,14 @@ std::vector<uint32_t> Engine::missing_ranks(JobId job, uint32_t bucket, uint64_t
   return impl_->core.missing_ranks(job, bucket, sequence);
 }
 
+OperationView Engine::inspect(JobId job, uint32_t bucket, uint64_t sequence) const {
+  return impl_->core.inspect(job, bucket, sequence);
+}
+
+std::vector<BucketSequence> Engine::completed(JobId job) const {
+  return impl_->core.completed(job);
+}
+
 size_t Engine::poll() {
   return impl_->core.poll();
 }
@@ -81,8 +89,8 @@ EngineCounters Engine::counters() const {
   return impl_->core.counters();
 }
 
-std::vector<int> Engine::submit_fds() const {
-  return impl_->core.submit_fds();
+std::vector<int> Engine::bell_fds() const {
+  return impl_->core.bell_fds();
 }
 
 uint64_t Engine::jobs_version() const {

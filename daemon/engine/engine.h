@@ -46,8 +46,6 @@ struct LocalRank {
   uint32_t rank = 0;
   layout::SessionHeader* session = nullptr;
   int bell_fd = -1;
-  int wake_fd = -1;
-  int submit_fd = -1;
   std::shared_ptr<void> memory;
 };
 
@@ -95,8 +93,8 @@ struct OperationView {
   uint32_t waits_for_node = UINT32_MAX;  // whose message must come next: a neighbour; UINT32_MAX: nobody's
   std::vector<uint32_t> missing_ranks;   // local ranks that have not submitted it
 };
-// "gathering", "waiting for node b (index 1) to start", "reducing, hop 2 of 6": for sentences; node names
-// come from the caller.
+// "gathering", "waiting for node b (index 1) to start", "reducing, hop 2 of 6, waiting for node a (index 0)":
+// for sentences, where hops count from 1; node names come from the caller.
 std::string describe(const OperationView& view, std::span<const std::string> node_names);
 
 // An operation that makes no progress.
@@ -162,7 +160,8 @@ class Engine {
   std::vector<uint32_t> missing_ranks(JobId job, uint32_t bucket, uint64_t sequence) const;
   // Where (bucket, sequence) is; kIdle also if the job or bucket is unknown.
   OperationView inspect(JobId job, uint32_t bucket, uint64_t sequence) const;
-  // Sequence numbers of the last completed operation of every bucket that has completed any.
+  // Sequence numbers of the last completed operation of every bucket that has completed any, also of a job
+  // that was aborted; not of buckets that were removed. The barrier's bucket 0 is among them.
   std::vector<BucketSequence> completed(JobId job) const;
 
   // One round of work: the sessions' rings, the transport, timers. Returns how much was done.
@@ -179,8 +178,9 @@ class Engine {
   JobSnapshot snapshot(JobId job) const;
   std::vector<JobId> jobs() const;
   EngineCounters counters() const;
-  // The eventfds to sleep on besides the transport's; jobs_version changes whenever they may have changed.
-  std::vector<int> submit_fds() const;
+  // The bells to sleep on besides the transport's descriptor; jobs_version changes whenever they may have
+  // changed.
+  std::vector<int> bell_fds() const;
   uint64_t jobs_version() const;
 
  private:

@@ -14,6 +14,8 @@
 #include <ctime>
 #include <utility>
 
+#include "daemon/engine/bell.h"
+
 namespace gradwire::engine {
 
 namespace {
@@ -139,7 +141,7 @@ void EngineThread::run() {
   transport_.reset();  // on the thread that used it
 }
 
-// Edge-triggered: nothing is read from an eventfd that a client could drain under our hands.
+// Edge-triggered: whatever a client leaves in its bell, or does to its end, wakes the engine once.
 void EngineThread::watch_sessions(const Engine& engine) {
   if (watched_version_ == engine.jobs_version()) {
     return;
@@ -148,7 +150,7 @@ void EngineThread::watch_sessions(const Engine& engine) {
   for (const int fd : watched_) {
     ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);  // fails for those that were closed: fine
   }
-  watched_ = engine.submit_fds();
+  watched_ = engine.bell_fds();
   for (const int fd : watched_) {
     watch(epoll_fd_, fd, EPOLLIN | EPOLLET);
   }
@@ -174,13 +176,27 @@ void EngineThread::sleep(Engine& engine) {
     std::array<epoll_event, 16> events;
     const int ready = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms);
     for (int i = 0; i < ready; ++i) {
-      if (events[static_cast<size_t>(i)].data.fd == command_fd_) {
-        uint64_t count = 0;
-        [[maybe_unused]] const ssize_t got = ::read(command_fd_, &count, sizeof(count));
-      }
+      answer(events[static_cast<size_t>(i)].data.fd, events[static_cast<size_t>(i)].events);
     }
   }
   engine.wake();
+}
+
+// What woke the engine. The transport's descriptor is read by its poll().
+void EngineThread::answer(int fd, uint32_t events) {
+  if (fd == command_fd_) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(command_fd_, &count, sizeof(count));
+    return;
+  }
+  if (std::find(watched_.begin(), watched_.end(), fd) == watched_.end()) {
+    return;
+  }
+  // A bell that is broken is not a failure of its job: somebody else notices that a trainer is gone. Its
+  // rings are looked at whenever the engine is awake, which the heartbeat makes it often enough.
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0 || !take_rings(fd)) {
+    ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  }
 }
 
 }  // namespace gradwire::engine

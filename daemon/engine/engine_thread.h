@@ -1,8 +1,8 @@
 // EngineThread: the thread that owns an Engine and its Transport, with the real clock.
 //
-// It polls while there is work, spins a little, then sleeps on the transport, the sessions' eventfds and its
-// own; idle it uses no CPU. Other threads reach the engine through post(); the listener is called on the
-// engine's thread and hands its news on in its own way.
+// It polls while there is work, spins a little, then sleeps on the transport, the sessions' bells and its own
+// descriptor; idle it uses no CPU. Other threads reach the engine through post(); the listener is called on
+// the engine's thread and hands its news on in its own way.
 #pragma once
 
 #include <atomic>
@@ -57,6 +57,7 @@ class EngineThread {
   bool run_commands(Engine& engine);
   void watch_sessions(const Engine& engine);
   void sleep(Engine& engine);
+  void answer(int fd, uint32_t events);
 
   std::unique_ptr<transport::Transport> transport_;
   Listener& listener_;

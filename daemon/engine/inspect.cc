@@ -1,37 +1,91 @@
 // What the engine tells about itself.
 #include <algorithm>
 
+#include "daemon/engine/collectives.h"
 #include "daemon/engine/core.h"
 
 namespace gradwire::engine {
 
 namespace {
 
-layout::BucketPhase phase_of(const Bucket& bucket) {
-  if (bucket.gather.count > 0) {
-    return layout::BucketPhase::kGathering;
+std::vector<uint32_t> missing_of(const Bucket& bucket, uint64_t sequence) {
+  std::vector<uint32_t> missing;
+  for (size_t i = 0; i < bucket.ranks.size(); ++i) {
+    if (bucket.ranks[i].last < sequence) {
+      missing.push_back(bucket.job->ranks[i].spec.rank);
+    }
   }
-  switch (bucket.operation.state) {
-    case OperationState::kRunning:
-      return bucket.operation.gathering ? layout::BucketPhase::kDistributing : layout::BucketPhase::kReducing;
-    case OperationState::kDone:
-      return layout::BucketPhase::kDone;
-    case OperationState::kIdle:
-      break;
-  }
-  return layout::BucketPhase::kIdle;
+  return missing;
 }
 
-BucketSnapshot snapshot_of(const Bucket& bucket) {
+// The operation that the bucket is about.
+uint64_t sequence_of(const Bucket& bucket) {
+  return bucket.gather.count > 0 ? bucket.gather.sequence : bucket.operation.sequence;
+}
+
+void view_running(const Core& core, const Bucket& bucket, OperationView* view) {
+  const Operation& operation = bucket.operation;
+  const Job& job = *bucket.job;
+  const uint32_t nodes = job.spec.nodes;
+  const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
+  view->phase = operation.gathering ? layout::BucketPhase::kDistributing : layout::BucketPhase::kReducing;
+  if (broadcast) {
+    // Its messages do not count hops: the root's are at hop 0 on its right neighbour.
+    const uint32_t root = job.spec.rank_node[operation.signature.root];
+    view->hops = nodes - 1;
+    view->hop = operation.receives ? (job.spec.node_index + nodes - root) % nodes - 1 : 0;
+    view->phase = layout::BucketPhase::kDistributing;
+  } else if (nodes > 1) {
+    const uint32_t awaited = awaited_hop(core, bucket);
+    view->hops = operation.end_hop - operation.first_hop;
+    view->hop = std::min(awaited - operation.first_hop, view->hops - 1);
+    view->phase = awaited + 1 < nodes ? layout::BucketPhase::kReducing : layout::BucketPhase::kDistributing;
+  }
+  if (nodes > 1 && !operation.granted) {
+    view->phase = layout::BucketPhase::kGranting;
+    view->waits_for_node = job.right_node;
+  } else if (operation.receives && operation.arrivals_left > 0) {
+    view->waits_for_node = job.left_node;
+  }
+}
+
+OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence) {
+  const Operation& operation = bucket.operation;
+  OperationView view;
+  view.sequence = sequence;
+  if (bucket.job->aborted) {
+    return view;
+  }
+  if (sequence > operation.sequence) {
+    view.missing_ranks = missing_of(bucket, sequence);
+    if (!view.missing_ranks.empty()) {
+      view.phase = layout::BucketPhase::kGathering;
+      return view;
+    }
+    view.sequence = operation.sequence;  // all are there: what holds it up is the one before
+  } else if (sequence < operation.sequence) {
+    return view;
+  }
+  if (operation.state == OperationState::kRunning) {
+    view_running(core, bucket, &view);
+  } else if (operation.state == OperationState::kDone) {
+    view.phase = layout::BucketPhase::kDone;
+    view.waits_for_node = bucket.job->spec.nodes > 1 ? bucket.job->right_node : UINT32_MAX;
+  }
+  return view;
+}
+
+BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   const compress::CompressionStats stats = bucket.spec.reducer->stats();
+  const OperationView view = view_of(core, bucket, sequence_of(bucket));
   BucketSnapshot out;
   out.bucket = bucket.id;
   out.dtype = bucket.dtype;
   out.name = bucket.spec.name;
   out.codec = bucket.spec.reducer->codec_name();
-  out.phase = phase_of(bucket);
+  out.phase = view.phase;
   out.elements = bucket.spec.elements;
-  out.sequence = bucket.gather.count > 0 ? bucket.gather.sequence : bucket.operation.sequence;
+  out.sequence = view.sequence;
   out.operations = bucket.counters.operations;
   out.not_finite = bucket.counters.not_finite;
   out.raw_bytes = bucket.counters.raw_bytes;
@@ -42,9 +96,12 @@ BucketSnapshot snapshot_of(const Bucket& bucket) {
   out.density = stats.density;
   out.residual_norm = stats.residual_norm;
   out.warm_stage = stats.warm_stage;
-  if (bucket.gather.count > 0) {
-    out.missing_ranks = static_cast<uint32_t>(bucket.ranks.size()) - bucket.gather.count;
-  }
+  out.missing_ranks = static_cast<uint32_t>(view.missing_ranks.size());
+  out.hop = view.hop;
+  out.hops = view.hops;
+  out.waits_for_node = view.waits_for_node;
+  const bool gathering = view.phase == layout::BucketPhase::kGathering;
+  out.operation = (gathering ? bucket.gather.signature : bucket.operation.signature).operation;
   out.last_ns = bucket.counters.last_ns;
   out.total_ns = bucket.counters.total_ns;
   out.gather_total_ns = bucket.counters.gather_total_ns;
@@ -53,18 +110,75 @@ BucketSnapshot snapshot_of(const Bucket& bucket) {
 
 }  // namespace
 
+std::string describe(const OperationView& view, std::span<const std::string> node_names) {
+  const auto awaited = [&] {
+    const bool named = view.waits_for_node < node_names.size() && !node_names[view.waits_for_node].empty();
+    const std::string index = std::to_string(view.waits_for_node);
+    return named ? "node " + node_names[view.waits_for_node] + " (index " + index + ")" : "node " + index;
+  };
+  const bool waits = view.waits_for_node != UINT32_MAX;
+  const auto going = [&](std::string what) {
+    if (view.hops > 0) {
+      what += ", hop " + std::to_string(view.hop + 1) + " of " + std::to_string(view.hops);
+    }
+    return waits ? what + ", waiting for " + awaited() : what;
+  };
+  switch (view.phase) {
+    case layout::BucketPhase::kGathering:
+      return "gathering";
+    case layout::BucketPhase::kGranting:
+      return "waiting for " + awaited() + " to start";
+    case layout::BucketPhase::kReducing:
+      return going("reducing");
+    case layout::BucketPhase::kDistributing:
+      return going("distributing");
+    case layout::BucketPhase::kDone:
+      return "complete, its last messages" + (waits ? " to " + awaited() : "") + " under way";
+    case layout::BucketPhase::kIdle:
+      break;
+  }
+  return "idle";
+}
+
 std::vector<uint32_t> Core::missing_ranks(JobId id, uint32_t number, uint64_t sequence) const {
-  std::vector<uint32_t> missing;
+  const Bucket* const bucket = find(id, number);
+  return bucket == nullptr ? std::vector<uint32_t>{} : missing_of(*bucket, sequence);
+}
+
+OperationView Core::inspect(JobId id, uint32_t number, uint64_t sequence) const {
+  const Bucket* const bucket = find(id, number);
+  return bucket == nullptr || bucket->spec.reducer == nullptr ? OperationView{}
+                                                              : view_of(*this, *bucket, sequence);
+}
+
+std::vector<BucketSequence> Core::completed(JobId id) const {
+  std::vector<BucketSequence> last;
   const Job* const job = find(id);
-  const Bucket* const bucket = job == nullptr ? nullptr : job->buckets.find(number);
-  if (bucket != nullptr) {
-    for (size_t i = 0; i < bucket->ranks.size(); ++i) {
-      if (bucket->ranks[i].last < sequence) {
-        missing.push_back(job->ranks[i].spec.rank);
-      }
+  if (job == nullptr) {
+    return last;
+  }
+  for (const std::unique_ptr<Bucket>& bucket : job->storage) {
+    if (bucket->counters.operations > 0) {
+      BucketSequence entry;
+      entry.bucket = bucket->id;
+      entry.sequence = bucket->counters.operations;  // sequence numbers have no gaps
+      last.push_back(entry);
     }
   }
-  return missing;
+  return last;
+}
+
+Stall Core::stall_of(const Bucket& bucket, uint64_t now, bool deadline) const {
+  Stall stall;
+  stall.job = bucket.job->spec.id;
+  stall.bucket = bucket.id;
+  stall.bucket_name = bucket.spec.name;
+  stall.sequence = sequence_of(bucket);
+  stall.waited_ns = now - bucket.clock_ns;
+  stall.view = view_of(*this, bucket, stall.sequence);
+  stall.missing_ranks = stall.view.missing_ranks;
+  stall.deadline = deadline;
+  return stall;
 }
 
 JobSnapshot Core::snapshot(JobId id) const {
@@ -92,11 +206,12 @@ JobSnapshot Core::snapshot(JobId id) const {
     entry.submissions = rank.submitted;
     entry.late_total_ns = rank.late_total_ns;
     entry.late_max_ns = rank.late_max_ns;
+    entry.late_count = rank.submitted;
     out.ranks.push_back(entry);
   }
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
     if (bucket->spec.reducer != nullptr && !bucket->removed) {
-      out.buckets.push_back(snapshot_of(*bucket));
+      out.buckets.push_back(snapshot_of(*this, *bucket));
     }
   }
   std::sort(out.buckets.begin(), out.buckets.end(),
@@ -112,12 +227,12 @@ std::vector<JobId> Core::jobs() const {
   return ids;
 }
 
-std::vector<int> Core::submit_fds() const {
+std::vector<int> Core::bell_fds() const {
   std::vector<int> fds;
   for (const std::unique_ptr<Job>& job : jobs_) {
     for (const RankState& rank : job->ranks) {
-      if (rank.spec.submit_fd >= 0) {
-        fds.push_back(rank.spec.submit_fd);
+      if (rank.spec.bell_fd >= 0) {
+        fds.push_back(rank.spec.bell_fd);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "daemon/engine/core.h"
+#include "daemon/engine/shards.h"
 
 namespace gradwire::engine {
 
@@ -90,6 +91,11 @@ Job* Core::find(JobId id) const {
     }
   }
   return nullptr;
+}
+
+Bucket* Core::find(JobId id, uint32_t number) const {
+  const Job* const job = find(id);
+  return job == nullptr ? nullptr : job->buckets.find(number);
 }
 
 Job* Core::find_key(const EpochKey& key) const {
@@ -249,6 +255,9 @@ Status Core::check(const Job& job, const BucketSpec& spec) const {
                                               " elements in segments and " +
                                               std::to_string(job.ranks.size()) + " local ranks");
   }
+  if (spec.shards != nullptr) {
+    return check_shards(job, spec, transport_.max_payload());
+  }
   return ok_status();
 }
 
@@ -273,6 +282,10 @@ Status Core::add_bucket(BucketSpec spec) {
   bucket->dtype_bytes = static_cast<uint32_t>(compress::dtype_size(reducer.dtype()));
   bucket->layout = layout_hash(reducer, broadcast_bytes_);
   bucket->small = is_small(reducer.geometry());
+  if (bucket->spec.shards != nullptr) {
+    bucket->shard_layout = layout_hash(*bucket->spec.shards, broadcast_bytes_);
+    bucket->small_shards = is_small(bucket->spec.shards->geometry());
+  }
   bucket->ranks.resize(job->ranks.size());
   bucket->operation.next_segment.assign(std::max(1u, 2 * job->spec.nodes - 2), 0);
   return ok_status();

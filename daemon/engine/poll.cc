@@ -126,16 +126,4 @@ void Core::check_clocks(uint64_t now) {
   }
 }
 
-Stall Core::stall_of(const Bucket& bucket, uint64_t now, bool deadline) const {
-  Stall stall;
-  stall.job = bucket.job->spec.id;
-  stall.bucket = bucket.id;
-  stall.bucket_name = bucket.spec.name;
-  stall.sequence = bucket.gather.count > 0 ? bucket.gather.sequence : bucket.operation.sequence;
-  stall.waited_ns = now - bucket.clock_ns;
-  stall.missing_ranks = missing_ranks(stall.job, bucket.id, stall.sequence);
-  stall.deadline = deadline;
-  return stall;
-}
-
 }  // namespace gradwire::engine

@@ -1,12 +1,12 @@
 // The local ranks' rings. What lies in them was written by a client: every field is checked, and a client
 // that breaks the rules ends its own job, nobody else's.
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "client/include/gradwire/gradwire.h"
+#include "daemon/engine/bell.h"
+#include "daemon/engine/collectives.h"
 #include "daemon/engine/core.h"
 
 namespace gradwire::engine {
@@ -74,7 +74,7 @@ Status Core::check(const Job& job, uint32_t local, const layout::Submission& sub
   const auto what = [&target, &submission] { return operation_label(target, submission.sequence) + ": "; };
   const bool barrier = submission.operation == layout::kOpBarrier;
   const bool broadcast = submission.operation == layout::kOpBroadcast;
-  if ((!barrier && !broadcast && submission.operation != layout::kOpAllreduce) ||
+  if (submission.operation < layout::kOpAllreduce || submission.operation > layout::kOpReduceScatter ||
       barrier != (submission.bucket == layout::kBarrierBucket)) {
     return Status(Code::kInvalidArgument, what() + "operation kind " + std::to_string(submission.operation) +
                                               " is unknown or not meant for this bucket");
@@ -92,9 +92,16 @@ Status Core::check(const Job& job, uint32_t local, const layout::Submission& sub
                                        ", the submission says " + std::string(dtype_name(submission.dtype)) +
                                        " (" + std::to_string(submission.dtype) + ")");
   }
-  if (submission.reduce_op > static_cast<uint8_t>(compress::ReduceOp::kProduct)) {
-    return Status(Code::kInvalidArgument,
-                  what() + "reduction " + std::to_string(submission.reduce_op) + " is unknown");
+  if (submission.reduce_op > static_cast<uint8_t>(compress::ReduceOp::kProduct) ||
+      (submission.operation == layout::kOpAllgather && submission.reduce_op != 0)) {
+    return Status(Code::kInvalidArgument, what() + "reduction " + std::to_string(submission.reduce_op) +
+                                              " is unknown, or not 0 where nothing is reduced");
+  }
+  if (uses_shards(submission.operation) && target.spec.shards == nullptr) {
+    return Status(Code::kInvalidArgument, what() + "a world of " + std::to_string(job.spec.rank_node.size()) +
+                                              " does not divide the bucket's " +
+                                              std::to_string(target.spec.elements) +
+                                              " elements into shards: pad its last layer to a multiple");
   }
   if (!std::isfinite(submission.scale) || !(submission.scale > 0)) {
     return Status(Code::kInvalidArgument,
@@ -122,12 +129,13 @@ void Core::submit(Job& job, uint32_t local, const layout::Submission& submission
   signature.operation = submission.operation;
   signature.dtype = bucket->dtype;
   signature.elements = bucket->spec.elements;
-  signature.layout = bucket->layout;
+  signature.layout = uses_shards(submission.operation) ? bucket->shard_layout : bucket->layout;
   signature.root = submission.root;
-  // Where nothing is reduced the reduction and the scale mean nothing.
-  const bool reduces = submission.operation == layout::kOpAllreduce;
+  // Where nothing is reduced the reduction means nothing, and the scale where there is no residual.
+  const bool allreduce = submission.operation == layout::kOpAllreduce;
+  const bool reduces = allreduce || submission.operation == layout::kOpReduceScatter;
   signature.reduce_op = reduces ? submission.reduce_op : 0;
-  signature.scale_bits = std::bit_cast<uint64_t>(reduces ? submission.scale : 1.0);
+  signature.scale_bits = std::bit_cast<uint64_t>(allreduce ? submission.scale : 1.0);
 
   RankSlot& slot = bucket->ranks[local];
   slot.pending = true;
@@ -190,9 +198,8 @@ void Core::push_completion(RankState& rank, const layout::Completion& completion
 }
 
 void Core::wake_rank(RankState& rank) {
-  if (rank.spec.wake_fd >= 0) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(rank.spec.wake_fd, &one, sizeof(one));
+  if (rank.spec.bell_fd >= 0) {
+    ring_bell(rank.spec.bell_fd);
   }
 }
 

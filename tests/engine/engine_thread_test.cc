@@ -1,4 +1,4 @@
-// EngineThread with real time, real eventfds and UCX on loopback: trainers are threads of the test.
+// EngineThread with real time, real bells and UCX on loopback: trainers are threads of the test.
 #include "daemon/engine/engine_thread.h"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-// A session's memory and the client's side of it, with eventfds, for tests that run real threads.
+// A session's memory, its bell and the client's side of both, for tests that run real threads.
 #pragma once
 
 #include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,10 +17,10 @@ namespace gradwire::engine {
 
 class TestSession {
  public:
-  explicit TestSession(uint32_t rank)
-      : rank_(rank),
-        wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        submit_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  explicit TestSession(uint32_t rank) : rank_(rank) {
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell_) != 0) {
+      std::abort();
+    }
     auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, layout::kSessionBytes));
     std::memset(memory, 0, layout::kSessionBytes);
     memory_.reset(memory, [](std::byte* freed) { std::free(freed); });
@@ -32,19 +32,25 @@ class TestSession {
         layout::kRingCapacity);
   }
   ~TestSession() {
-    ::close(wake_fd_);
-    ::close(submit_fd_);
+    ::close(bell_[0]);
+    close_bell();
   }
   TestSession(const TestSession&) = delete;
   TestSession& operator=(const TestSession&) = delete;
 
   layout::SessionHeader* session() { return reinterpret_cast<layout::SessionHeader*>(memory_.get()); }
+  int bell() const { return bell_[1]; }  // the client's end
+  void close_bell() {
+    if (bell_[1] >= 0) {
+      ::close(bell_[1]);
+      bell_[1] = -1;
+    }
+  }
   LocalRank local() {
     LocalRank local;
     local.rank = rank_;
     local.session = session();
-    local.wake_fd = wake_fd_;
-    local.submit_fd = submit_fd_;
+    local.bell_fd = bell_[0];
     local.memory = memory_;
     return local;
   }
@@ -60,35 +66,40 @@ class TestSession {
     bool wake = false;
     submissions_.push(submission, &wake);
     if (wake) {
-      const uint64_t one = 1;
-      [[maybe_unused]] const ssize_t written = ::write(submit_fd_, &one, sizeof(one));
+      const char ring = 1;
+      [[maybe_unused]] const ssize_t sent =
+          ::send(bell_[1], &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
 
+  std::optional<layout::Completion> take() {
+    layout::Completion completion;
+    const bool there = completions_.pop(&completion) == layout::RingState::kOk;
+    return there ? std::optional<layout::Completion>(completion) : std::nullopt;
+  }
   // Sleeps until a completion comes; nothing after `timeout_ms`.
   std::optional<layout::Completion> wait(int timeout_ms) {
     for (;;) {
-      layout::Completion completion;
-      if (completions_.pop(&completion) == layout::RingState::kOk) {
+      if (const auto completion = take()) {
         return completion;
       }
       if (!completions_.prepare_sleep()) {
         continue;
       }
-      pollfd waiting{wake_fd_, POLLIN, 0};
+      pollfd waiting{bell_[1], POLLIN, 0};
       const int ready = ::poll(&waiting, 1, timeout_ms);
       completions_.cancel_sleep();
       if (ready != 1) {
         return std::nullopt;
       }
-      uint64_t ignored;
-      [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &ignored, sizeof(ignored));
+      char rung[64];
+      [[maybe_unused]] const ssize_t got = ::recv(bell_[1], rung, sizeof(rung), MSG_DONTWAIT);
     }
   }
 
  private:
   const uint32_t rank_;
-  const int wake_fd_, submit_fd_;
+  int bell_[2] = {-1, -1};  // the daemon's end, the client's
   std::shared_ptr<std::byte> memory_;
   layout::RingProducer<layout::Submission> submissions_;
   layout::RingConsumer<layout::Completion> completions_;

@@ -1,0 +1,219 @@
+// What the engine tells of operations: their phase, whom they wait for, how far a job came.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "daemon/engine/message.h"
+#include "tests/sim/sim_cluster.h"
+
+namespace gradwire::sim {
+namespace {
+
+using engine::OperationView;
+using layout::BucketPhase;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
+  ClusterOptions options;
+  options.nodes = nodes;
+  options.local_ranks = locals;
+  options.network.max_payload = 70'000;
+  return options;
+}
+
+BucketShape shape_of(uint64_t elements) {
+  BucketShape shape;
+  shape.name = "gradients";
+  shape.layers = {elements};
+  return shape;
+}
+
+OperationView view(Cluster& cluster, uint32_t node, uint64_t sequence = 1) {
+  return cluster.node(node).engine->inspect(Cluster::kJob, 1, sequence);
+}
+
+std::string sentence(Cluster& cluster, uint32_t node, uint64_t sequence = 1) {
+  std::vector<std::string> names;
+  for (uint32_t n = 0; n < cluster.nodes(); ++n) {
+    names.push_back(cluster.node(n).name);
+  }
+  return engine::describe(view(cluster, node, sequence), names);
+}
+
+engine::BucketSnapshot snapshot(Cluster& cluster, uint32_t node) {
+  return cluster.node(node).engine->snapshot(Cluster::kJob).buckets[1];
+}
+
+void pass(Cluster& cluster, uint64_t ns) {
+  cluster.run_until([] { return false; }, ns);
+}
+
+TEST(Inspect, ShowsWhoHasNotSubmitted) {
+  Cluster cluster(options_of(2, 3));
+  cluster.add_bucket(1, shape_of(100'000));
+  EXPECT_EQ(snapshot(cluster, 0).phase, BucketPhase::kIdle);
+  EXPECT_EQ(sentence(cluster, 0, 0), "idle");
+  cluster.submit(1, 1);
+  pass(cluster, kSecond);
+  EXPECT_EQ(view(cluster, 0).phase, BucketPhase::kGathering);
+  EXPECT_EQ(view(cluster, 0).sequence, 1u);
+  EXPECT_EQ(view(cluster, 0).waits_for_node, UINT32_MAX);
+  EXPECT_THAT(view(cluster, 0).missing_ranks, ElementsAre(0, 2));
+  EXPECT_EQ(sentence(cluster, 0), "gathering");
+  // Where nobody has submitted yet, too: another node may ask.
+  EXPECT_EQ(view(cluster, 1).phase, BucketPhase::kGathering);
+  EXPECT_THAT(view(cluster, 1).missing_ranks, ElementsAre(3, 4, 5));
+  EXPECT_EQ(snapshot(cluster, 0).phase, BucketPhase::kGathering);
+  EXPECT_EQ(snapshot(cluster, 0).missing_ranks, 2u);
+  EXPECT_EQ(snapshot(cluster, 0).sequence, 1u);
+  EXPECT_EQ(snapshot(cluster, 0).operation, layout::kOpAllreduce);
+  EXPECT_EQ(snapshot(cluster, 1).phase, BucketPhase::kIdle);
+}
+
+TEST(Inspect, ShowsThatTheRightNeighbourHasNotStarted) {
+  Cluster cluster(options_of(2, 1));
+  cluster.add_bucket(1, shape_of(100'000));
+  cluster.submit(0, 1);
+  pass(cluster, 6 * kSecond);
+  EXPECT_EQ(view(cluster, 0).phase, BucketPhase::kGranting);
+  EXPECT_EQ(view(cluster, 0).waits_for_node, 1u);
+  EXPECT_EQ(sentence(cluster, 0), "waiting for node node-1 (index 1) to start");
+  EXPECT_EQ(snapshot(cluster, 0).phase, BucketPhase::kGranting);
+  EXPECT_EQ(snapshot(cluster, 0).waits_for_node, 1u);
+  ASSERT_EQ(cluster.node(0).stalls.size(), 1u);
+  EXPECT_EQ(cluster.node(0).stalls[0].view.phase, BucketPhase::kGranting);
+  EXPECT_THAT(cluster.node(0).stalls[0].missing_ranks, IsEmpty());
+  cluster.submit(1, 1);
+  ASSERT_TRUE(cluster.finish(1));
+  cluster.settle();
+  EXPECT_EQ(view(cluster, 0).phase, BucketPhase::kIdle);
+  EXPECT_EQ(snapshot(cluster, 0).waits_for_node, UINT32_MAX);
+}
+
+TEST(Inspect, ShowsTheHopAndTheNeighbourThatAreWaitedFor) {
+  Cluster cluster(options_of(3, 1));
+  cluster.add_bucket(1, shape_of(100'000));
+  cluster.network().cut("node-0", "node-1");
+  cluster.submit_all(1);
+  pass(cluster, 6 * kSecond);
+  EXPECT_EQ(sentence(cluster, 0), "waiting for node node-1 (index 1) to start");
+  EXPECT_EQ(view(cluster, 1).phase, BucketPhase::kReducing);
+  EXPECT_EQ(view(cluster, 1).hop, 0u);
+  EXPECT_EQ(view(cluster, 1).hops, 4u);
+  EXPECT_EQ(view(cluster, 1).waits_for_node, 0u);
+  EXPECT_EQ(sentence(cluster, 1), "reducing, hop 1 of 4, waiting for node node-0 (index 0)");
+  // Node 1's own chunk has come to node 2, what node 1 should pass on has not.
+  EXPECT_EQ(sentence(cluster, 2), "reducing, hop 2 of 4, waiting for node node-1 (index 1)");
+  EXPECT_EQ(snapshot(cluster, 2).hop, 1u);
+  EXPECT_EQ(snapshot(cluster, 2).hops, 4u);
+  EXPECT_EQ(cluster.node(2).stalls[0].view.hop, 1u);
+  EXPECT_EQ(engine::describe(view(cluster, 2), {}), "reducing, hop 2 of 4, waiting for node 1");
+  cluster.network().heal("node-0", "node-1");
+  ASSERT_TRUE(cluster.finish(1));
+}
+
+TEST(Inspect, ShowsThatFinishedSumsAreMissing) {
+  Cluster cluster(options_of(3, 1));
+  cluster.add_bucket(1, shape_of(100'000));
+  cluster.network().set_filter([](transport::SimMessage& message) {
+    engine::MessageHeader header;
+    std::memcpy(&header, message.header.data(), sizeof(header));
+    const bool sum = header.kind == static_cast<uint8_t>(engine::MessageKind::kGather);
+    return sum && message.from == "node-2" ? 0 : 1;
+  });
+  cluster.submit_all(1);
+  pass(cluster, 6 * kSecond);
+  EXPECT_EQ(sentence(cluster, 0), "distributing, hop 3 of 4, waiting for node node-2 (index 2)");
+  EXPECT_EQ(view(cluster, 0).phase, BucketPhase::kDistributing);
+  EXPECT_EQ(sentence(cluster, 1), "distributing, hop 4 of 4, waiting for node node-0 (index 0)");
+}
+
+TEST(Inspect, CountsABroadcastsHopsFromItsRoot) {
+  Cluster cluster(options_of(4, 1));
+  cluster.add_bucket(1, shape_of(100'000));
+  cluster.network().cut("node-3", "node-0");
+  Request request;
+  request.operation = layout::kOpBroadcast;
+  request.root = 2;
+  cluster.submit_all(1, request);
+  pass(cluster, 6 * kSecond);
+  EXPECT_EQ(sentence(cluster, 3), "complete, its last messages to node node-0 (index 0) under way");
+  EXPECT_EQ(sentence(cluster, 0), "distributing, hop 2 of 3, waiting for node node-3 (index 3)");
+  EXPECT_EQ(sentence(cluster, 1), "distributing, hop 3 of 3, waiting for node node-0 (index 0)");
+  EXPECT_EQ(snapshot(cluster, 1).operation, layout::kOpBroadcast);
+  cluster.network().heal("node-3", "node-0");
+  ASSERT_TRUE(cluster.finish(1));
+}
+
+TEST(Inspect, ShowsWhatHoldsUpAnOperationWhoseRanksAreAllThere) {
+  ClusterOptions options = options_of(2, 1);
+  options.network.inline_completions = options.network.late_completions = 0;
+  Cluster cluster(options);
+  cluster.add_bucket(1, shape_of(100));
+  cluster.submit_all(1);
+  cluster.run_until([&] {
+    if (cluster.rank(0).completion(1) != nullptr) {
+      return true;
+    }
+    cluster.network().cut("node-0", "node-1");  // nothing new leaves
+    cluster.network().heal("node-0", "node-1");
+    return false;
+  });
+  cluster.network().cut("node-0", "node-1");
+  cluster.submit(0, 1);
+  pass(cluster, kSecond);
+  if (view(cluster, 0, 2).phase == BucketPhase::kDone) {
+    EXPECT_EQ(view(cluster, 0, 2).sequence, 1u);
+    EXPECT_EQ(sentence(cluster, 0, 2), "complete, its last messages to node node-1 (index 1) under way");
+  } else {
+    EXPECT_EQ(view(cluster, 0, 2).phase, BucketPhase::kReducing);
+  }
+  EXPECT_EQ(view(cluster, 0, 1).sequence, 1u);
+}
+
+TEST(Inspect, KnowsNothingOfWhatIsNotThere) {
+  Cluster cluster(options_of(1, 1));
+  EXPECT_EQ(cluster.node(0).engine->inspect(7, 1, 1).phase, BucketPhase::kIdle);
+  EXPECT_EQ(cluster.node(0).engine->inspect(1, 99, 1).phase, BucketPhase::kIdle);
+  EXPECT_THAT(cluster.node(0).engine->completed(7), IsEmpty());
+  EXPECT_THAT(cluster.node(0).engine->completed(1), IsEmpty());
+}
+
+TEST(Inspect, SaysHowFarAJobCameUntilItIsRemoved) {
+  Cluster cluster(options_of(2, 1));
+  cluster.add_bucket(1, shape_of(200'000));
+  cluster.add_bucket(2, shape_of(10));
+  cluster.add_bucket(3, shape_of(10));
+  const auto came = [&](uint32_t node) {
+    std::vector<std::pair<uint32_t, uint64_t>> entries;
+    for (const engine::BucketSequence& entry : cluster.node(node).engine->completed(Cluster::kJob)) {
+      entries.emplace_back(entry.bucket, entry.sequence);
+    }
+    return entries;
+  };
+  for (int step = 0; step < 3; ++step) {
+    cluster.submit_all(1);
+    ASSERT_TRUE(cluster.finish(1));
+  }
+  cluster.submit_all(2);
+  ASSERT_TRUE(cluster.finish(2));
+  cluster.submit_all(1);
+  pass(cluster, 30'000);
+  ASSERT_EQ(cluster.rank(0).completion(1), nullptr);
+  for (uint32_t n = 0; n < 2; ++n) {
+    cluster.node(n).engine->abort_job(Cluster::kJob, Status(Code::kAborted, "rank 1 died"));
+    EXPECT_THAT(came(n), ElementsAre(std::pair(1u, 3u), std::pair(2u, 1u)));
+  }
+  EXPECT_EQ(view(cluster, 0, 5).phase, BucketPhase::kIdle);
+  EXPECT_EQ(snapshot(cluster, 0).phase, BucketPhase::kIdle);
+  EXPECT_EQ(cluster.node(0).engine->snapshot(1).ranks[0].late_count, 5u);
+  cluster.node(0).engine->remove_job(Cluster::kJob);
+  EXPECT_THAT(came(0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace gradwire::sim

@@ -119,6 +119,23 @@ TEST(Message, RefusesFieldsThatMakeNoSense) {
   EXPECT_NE(with([](MessageHeader& h) { h.payload_bytes = 63; }), "");
 }
 
+TEST(Message, TakesTheKindsThatAnOperationHas) {
+  // Rows: reduce, gather, grant, broadcast; columns: operations 0 to 6.
+  constexpr bool kFits[4][7] = {{false, true, false, true, false, true, false},
+                                {false, true, false, true, true, false, false},
+                                {false, true, true, true, true, true, false},
+                                {false, false, true, false, false, false, false}};
+  for (uint8_t kind = 1; kind <= 4; ++kind) {
+    for (uint8_t operation = 0; operation <= 6; ++operation) {
+      MessageHeader header = sample();
+      header.kind = kind;
+      header.operation = operation;
+      header.hop = header.chunk = header.segment = header.flags = header.payload_bytes = 0;
+      EXPECT_EQ(parse(header, 0) == "", kFits[kind - 1][operation]) << int{kind} << " " << int{operation};
+    }
+  }
+}
+
 TEST(Message, DescribesSignaturesForPeople) {
   EXPECT_EQ(describe(signature_of(sample())),
             "allreduce average of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)");
@@ -127,6 +144,11 @@ TEST(Message, DescribesSignaturesForPeople) {
   broadcast.root = 3;
   broadcast.dtype = 5;
   EXPECT_EQ(describe(broadcast), "broadcast of 0 int64 from rank 3 (layout 0)");
+  broadcast.operation = layout::kOpAllgather;
+  EXPECT_EQ(describe(broadcast), "allgather of 0 int64 (layout 0)");
+  broadcast.operation = layout::kOpReduceScatter;
+  broadcast.reduce_op = 3;
+  EXPECT_EQ(describe(broadcast), "reduce_scatter max of 0 int64 (layout 0)");
   broadcast.operation = 77;
   broadcast.dtype = 99;
   EXPECT_EQ(describe(broadcast), "unknown operation of 0 unknown type (layout 0)");

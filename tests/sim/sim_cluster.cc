@@ -42,7 +42,7 @@ Cluster::Cluster(const ClusterOptions& options) : options_(options), network_(op
   for (uint32_t i = 0; i < world(); ++i) {
     Rank& rank = ranks_[i];
     rank.rank = i;
-    rank.node = i / options_.local_ranks;
+    rank.node = options_.rank_node.empty() ? i / options_.local_ranks : options_.rank_node[i];
     rank.memory = make_session();
     rank.session = reinterpret_cast<layout::SessionHeader*>(rank.memory.get());
     rank.submissions = layout::RingProducer<layout::Submission>(
@@ -122,6 +122,15 @@ void Cluster::add_bucket_at(uint32_t index, uint32_t bucket, const BucketShape& 
   spec.bucket = bucket;
   spec.name = shape.name;
   spec.reducer = std::move(reducer).value();
+  if (elements % world() == 0) {
+    if (shape.shard_message_bytes != 0) {
+      cut.max_message_bytes = shape.shard_message_bytes;
+    }
+    Result<std::unique_ptr<compress::BucketReducer>> shards =
+        compress::make_shard_reducer(cut, spec.reducer->dtype(), rank_chunks());
+    ASSERT_TRUE(shards.ok()) << shards.status().message();
+    spec.shards = std::move(shards).value();
+  }
   spec.elements = elements;
   spec.result = node.results[bucket]->data();
   spec.memory.push_back(node.results[bucket]);
@@ -134,6 +143,14 @@ void Cluster::add_bucket_at(uint32_t index, uint32_t bucket, const BucketShape& 
   }
   const Status status = node.engine->add_bucket(std::move(spec));
   ASSERT_TRUE(status.ok()) << status.message();
+}
+
+std::vector<uint32_t> Cluster::rank_chunks() const {
+  std::vector<uint32_t> chunks;
+  for (const Rank& rank : ranks_) {
+    chunks.push_back((rank.node + 1) % options_.nodes);
+  }
+  return chunks;
 }
 
 layout::Submission Cluster::submission(uint32_t index, uint32_t bucket, const Request& request) {

@@ -23,6 +23,7 @@ namespace gradwire::sim {
 struct ClusterOptions {
   uint32_t nodes = 2;
   uint32_t local_ranks = 1;
+  std::vector<uint32_t> rank_node;  // another placement than blocks of local_ranks
   transport::SimOptions network;
   engine::EngineOptions engine;
   bool abort_on_failure = true;  // as the control plane would: everywhere, with the first cause
@@ -34,6 +35,7 @@ struct BucketShape {
   compress::Dtype dtype = compress::Dtype::kFloat32;
   std::string codec;                 // empty: the exact reducer
   compress::CodecSettings settings;  // its codec is replaced by `codec`
+  uint32_t shard_message_bytes = 0;  // 0: the transport's; the shards' segments are cut by it
 };
 
 struct Request {
@@ -99,13 +101,19 @@ class Cluster final : public engine::Clock {
   uint64_t now_ns() const override { return network_.now_ns(); }
 
   transport::SimNetwork& network() { return network_; }
-  uint32_t world() const { return options_.nodes * options_.local_ranks; }
+  uint32_t world() const {
+    return options_.rank_node.empty() ? options_.nodes * options_.local_ranks
+                                      : static_cast<uint32_t>(options_.rank_node.size());
+  }
   Node& node(uint32_t index) { return *nodes_[index]; }
   Rank& rank(uint32_t index) { return ranks_[index]; }
   uint32_t nodes() const { return options_.nodes; }
 
   void add_bucket(uint32_t bucket, const BucketShape& shape);
   void add_bucket_at(uint32_t node, uint32_t bucket, const BucketShape& shape);
+
+  // The chunks of the ranks' shards, for make_shard_reducer.
+  std::vector<uint32_t> rank_chunks() const;
 
   // As a trainer: the next sequence number of the bucket.
   void submit(uint32_t rank, uint32_t bucket, const Request& request = {});

@@ -70,7 +70,8 @@ struct Completion {
   uint32_t bucket;
   int32_t status;        // gw_status; 0 is success
   uint32_t result_slot;  // 0 for now
-  uint32_t flags;        // bit 0: the result was not finite on some rank and is NaN everywhere
+  uint32_t flags;        // bit 0: the result was not finite on some rank and is NaN everywhere;
+                         // of a reduce_scatter: this node's shards, here
   uint8_t reserved[32];
 };
 static_assert(sizeof(Completion) == 64 && std::is_trivially_copyable_v<Completion>);

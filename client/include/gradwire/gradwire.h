@@ -153,7 +153,8 @@ GW_API gw_status gw_bucket_shard(const gw_bucket* bucket, int32_t rank, uint64_t
 /* Every rank's shard of its gradient region goes to its place in everybody's result region, exactly. */
 GW_API gw_status gw_allgather(gw_bucket* bucket);
 /* The result region holds the reduced shards of this node's ranks at their places, exactly even where the
- * bucket's allreduce is compressed; what else is in it is undefined. */
+ * bucket's allreduce is compressed; what else is in it is undefined. GW_RESULT_NOT_FINITE speaks of these
+ * shards alone, which are NaN then; ranks on other nodes are not told. */
 GW_API gw_status gw_reduce_scatter(gw_bucket* bucket, gw_reduce_op op);
 
 enum { GW_RESULT_NOT_FINITE = 1u /* some rank's gradient was Inf or NaN: the result is NaN everywhere */ };

@@ -65,6 +65,21 @@ TEST(Shards, AreExactWhereverTheRanksAre) {
   }
 }
 
+TEST(Shards, ANodeAloneHandlesManySegments) {
+  Cluster cluster(shard_options(1, 2, 1));
+  cluster.add_bucket(1, shard_shape(200'000, Dtype::kFloat64));
+  for (const uint8_t operation : {layout::kOpReduceScatter, layout::kOpAllgather}) {
+    Request request;
+    request.operation = operation;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      fill_rank(cluster, rank, 1, Dtype::kFloat64, request.reduce_op, operation);
+    }
+    cluster.submit_all(1, request);
+    ASSERT_TRUE(cluster.finish(1));
+    expect_result(cluster, 0, 1, Dtype::kFloat64, request, operation);
+  }
+}
+
 TEST(Shards, AnEmptyBucketHasEmptyOnes) {
   Cluster cluster(shard_options(3, 2, 1));
   cluster.add_bucket(1, shard_shape(0, Dtype::kFloat32));

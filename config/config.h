@@ -42,6 +42,7 @@ struct ClockOptions {
   Duration operation_timeout = std::chrono::seconds(300);  // at least peer_timeout
   Duration stall_warning = std::chrono::seconds(5);
   Duration residual_ttl = std::chrono::seconds(600);
+  Duration drain_timeout = std::chrono::seconds(5);  // zero = a stopping daemon ends its jobs at once
   bool operator==(const ClockOptions&) const = default;
 };
 
@@ -102,6 +103,14 @@ struct LoadedConfig {
 // what is allowed, an example".
 Result<LoadedConfig> load_config(const std::optional<std::string>& file,
                                  const std::vector<std::string>& overrides);
+
+struct Change {
+  std::string option;         // "clocks.peer_timeout"
+  std::string before, after;  // as set_value takes them
+};
+
+// The options in which the two differ, in the order of the table.
+std::vector<Change> list_changes(const Config& before, const Config& after);
 
 // The configuration in effect as YAML which load_config accepts and which gives an equal Config. A comment
 // beside each value has the default (where it differs) and the source.

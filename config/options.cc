@@ -38,7 +38,8 @@ constexpr Option kOptions[] = {
      {},
      "/run/gradwire",
      "$RUNTIME_DIRECTORY where set (systemd sets it), else /run/gradwire",
-     "Directory of the socket and the counters page. It must exist and be writable for the daemon.",
+     "Directory of the socket, the counters page and the lock file. The daemon makes it where only its last "
+     "part is missing; one that exists must be writable for the daemon's user.",
      FIELD(node.runtime_dir)},
     {"node.socket",
      Type::kPath,
@@ -56,7 +57,8 @@ constexpr Option kOptions[] = {
      {},
      "gradwire",
      "",
-     "Group that owns the socket. Where it does not exist, the daemon's own group is used, with a warning.",
+     "Group that owns the socket. Where it does not exist, the daemon's own group is used, with a warning if "
+     "node.socket_mode gives the group any rights.",
      FIELD(node.socket_group)},
     {"node.socket_mode",
      Type::kMode,
@@ -152,6 +154,17 @@ constexpr Option kOptions[] = {
      "",
      "How long the residuals of a job that ended are kept for the case that it comes back.",
      FIELD(clocks.residual_ttl)},
+    {"clocks.drain_timeout",
+     Type::kDuration,
+     0,
+     kMinute,
+     {},
+     "5s",
+     "",
+     "How long a daemon that is told to stop lets operations in flight go on before it ends its jobs; 0s: "
+     "not "
+     "at all. The systemd unit's TimeoutStopSec must be at least 10 s longer.",
+     FIELD(clocks.drain_timeout)},
 
     {"transport.kind", Type::kChoice, 0, 0, kTransports, "ucx", "", "What carries gradients between nodes.",
      FIELD(transport.kind)},

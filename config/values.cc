@@ -88,8 +88,16 @@ Result<std::string> parse_text(const Option& option, std::string_view text) {
   return std::string(text);
 }
 
+// "010" is 10 to one reader and 8 to another, YAML's own rules among them.
+bool looks_octal(std::string_view text) {
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
 // A value of any numeric type in the unit of the option's limits.
 Result<double> parse_number(const Option& option, std::string_view text) {
+  if (option.type != Type::kMode && looks_octal(text)) {
+    return wrong("starts with 0, which YAML takes for an octal number: write it without");
+  }
   switch (option.type) {
     case Type::kSize:
       return parse_quantity(text, kSizeUnits, true);

@@ -128,7 +128,7 @@ TEST_F(Errors, AreAllReportedInOneMessage) {
       "write "
       "for example 2s\n"
       "FILE:3:3: clocks.'bogus': unknown option; options of clocks are peer_timeout, operation_timeout, "
-      "stall_warning or residual_ttl\n"
+      "stall_warning, residual_ttl or drain_timeout\n"
       "FILE:4:14: log.level: 'loud' is not known; allowed trace, debug, info, warn or error; write for "
       "example "
       "info\n"

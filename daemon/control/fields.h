@@ -16,7 +16,8 @@ namespace gradwire::control {
 
 using Json = nlohmann::json;
 
-inline constexpr int kMaxDepth = 16;  // of nested arrays and objects in a document
+inline constexpr int kMaxDepth = 16;                   // of nested arrays and objects in a document
+inline constexpr size_t kMaxValues = size_t{1} << 20;  // names, values, arrays and objects in a document
 
 // One object with a text member "type". kCorrupt says what is wrong.
 Result<Json> parse_document(std::string_view text);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -19,6 +20,11 @@ namespace {
 using boost::system::error_code;
 using Local = asio::local::stream_protocol;
 
+constexpr Nanoseconds kLookAgain = std::chrono::seconds(2);
+constexpr Nanoseconds kComplainAgain = std::chrono::seconds(60);
+constexpr Nanoseconds kAcceptAgain = std::chrono::milliseconds(100);
+constexpr int kSoPassRights = 83;  // SO_PASSRIGHTS, Linux 6.16
+
 Status failed(const std::string& what) {
   return Status(Code::kUnavailable, what + ": " + std::strerror(errno));
 }
@@ -26,8 +32,10 @@ Status failed(const std::string& what) {
 bool somebody_listens(asio::io_context& context, const std::string& path) {
   Local::socket probe(context);
   error_code error;
+  probe.open(Local(), error);
+  probe.non_blocking(true, error);
   probe.connect(Local::endpoint(path), error);
-  return !error;
+  return !error || error == asio::error::would_block || error == asio::error::try_again;
 }
 
 // A socket that nobody listens on may go; anything else of that name is not ours to remove.
@@ -84,31 +92,55 @@ Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory) {
 }
 
 LocalServer::LocalServer(asio::io_context& context, NodeContext& node, Members& members)
-    : context_(context), node_(node), members_(members), acceptor_(context), retry_(context) {}
+    : context_(context),
+      node_(node),
+      members_(members),
+      acceptor_(context),
+      retry_(context),
+      look_timer_(context) {}
 
 LocalServer::~LocalServer() {
   stop();
+  close_all();
 }
 
 Status LocalServer::start(const config::NodeOptions& options) {
-  GRADWIRE_RETURN_IF_ERROR(clear_place(context_, options.socket));
+  options_ = options;
+  GRADWIRE_RETURN_IF_ERROR(listen());
+  look_after_socket();
+  return ok_status();
+}
+
+Status LocalServer::listen() {
+  const std::string& path = options_.socket;
+  GRADWIRE_RETURN_IF_ERROR(clear_place(context_, path));
   error_code error;
-  acceptor_.open(Local(), error);
+  Local::acceptor acceptor(context_);
+  acceptor.open(Local(), error);
   if (!error) {
-    acceptor_.bind(Local::endpoint(options.socket), error);
+    acceptor.bind(Local::endpoint(path), error);
   }
   if (error) {
-    return Status(Code::kUnavailable, "cannot listen on " + options.socket + ": " + error.message());
+    return Status(Code::kUnavailable, "cannot listen on " + path + ": " + error.message());
   }
-  path_ = options.socket;
-  set_group(path_, options.socket_group);
-  if (chmod(path_.c_str(), options.socket_mode) != 0) {
-    return failed("cannot set the mode of " + path_);
+  set_group(path, options_.socket_group);
+  struct stat info {};
+  if (chmod(path.c_str(), options_.socket_mode) != 0 || lstat(path.c_str(), &info) != 0) {
+    return failed("cannot set the mode of " + path);
   }
-  acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  // Trainers have no descriptors to pass. One whose last copy is in a message to the daemon would be closed
+  // by the daemon's thread, and closing can take long (a socket that lingers). Older kernels know no such
+  // option.
+  const int off = 0;
+  (void)setsockopt(acceptor.native_handle(), SOL_SOCKET, kSoPassRights, &off, sizeof(off));
+  acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
-    return Status(Code::kUnavailable, "cannot listen on " + options.socket + ": " + error.message());
+    return Status(Code::kUnavailable, "cannot listen on " + path + ": " + error.message());
   }
+  acceptor_ = std::move(acceptor);
+  retry_.cancel(error);
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
   accept_next();
   return ok_status();
 }
@@ -116,10 +148,11 @@ Status LocalServer::start(const config::NodeOptions& options) {
 void LocalServer::stop() {
   error_code ignored;
   retry_.cancel(ignored);
+  look_timer_.cancel(ignored);
   acceptor_.close(ignored);
-  if (!path_.empty()) {
-    unlink(path_.c_str());
-    path_.clear();
+  if (inode_ != 0) {
+    unlink(options_.socket.c_str());
+    inode_ = 0;
   }
 }
 
@@ -131,32 +164,101 @@ void LocalServer::close_all() {
   }
 }
 
+// Cleaners of /run and /tmp remove sockets that are in use: nobody could join any more.
+void LocalServer::look_after_socket() {
+  look_timer_.expires_after(kLookAgain);
+  look_timer_.async_wait([this](const error_code& stopped) {
+    if (stopped) {
+      return;
+    }
+    struct stat info {};
+    const bool there = lstat(options_.socket.c_str(), &info) == 0;
+    if (!there || info.st_dev != device_ || info.st_ino != inode_) {
+      inode_ = 0;  // what lies there, if anything, is not ours to remove
+      const Status status = listen();
+      if (status.ok()) {
+        log_warning("socket_made_again",
+                    {{"socket", options_.socket}, {"cause", there ? "it was replaced" : "it was removed"}});
+        complaint_.clear();
+      } else if (status.message() != complaint_) {
+        complaint_ = status.message();
+        log_error("socket_lost", {{"socket", options_.socket}, {"cause", complaint_}});
+      }
+    }
+    look_after_socket();
+  });
+}
+
 void LocalServer::accept_next() {
   acceptor_.async_accept([this](const error_code& error, Local::socket socket) {
     if (error == asio::error::operation_aborted || !acceptor_.is_open()) {
       return;
     }
-    if (!error && connections_.size() < kMaxTrainers) {
-      const uint64_t id = ++last_id_;
-      auto connection = std::make_shared<TrainerConnection>(std::move(socket), *this, id);
-      if (const Status status = connection->start(); status.ok()) {
-        connections_[id] = connection;
-      } else {
-        log_warning("trainer_refused", {{"cause", status.message()}});
-      }
-    }
-    if (!error) {
-      accept_next();
+    if (error) {
+      accept_failed(error.message());
       return;
     }
-    // Out of descriptors, most likely: not a reason to spin.
-    log_warning("accept_failed", {{"cause", error.message()}});
-    retry_.expires_after(std::chrono::milliseconds(100));
-    retry_.async_wait([this](const error_code& stopped) {
-      if (!stopped) {
-        accept_next();
+    accepted(std::move(socket));
+    accept_next();
+  });
+}
+
+void LocalServer::accepted(Local::socket socket) {
+  if (connections_.size() >= kMaxTrainers) {
+    log_warning("trainer_refused", {{"cause", std::to_string(kMaxTrainers) + " trainers are connected"}});
+    return;
+  }
+  const uint64_t id = ++last_id_;
+  auto connection = std::make_shared<TrainerConnection>(std::move(socket), *this, id);
+  if (const Status status = connection->start(); !status.ok()) {
+    log_warning("trainer_refused", {{"cause", status.message()}});
+    return;
+  }
+  connections_[id] = std::move(connection);
+  make_room();
+}
+
+void LocalServer::make_room() {
+  struct Unjoined {
+    size_t count = 0;
+    std::shared_ptr<TrainerConnection> oldest;
+  };
+  std::map<uint32_t, Unjoined> users;
+  size_t all = 0;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->unjoined()) {
+      Unjoined& user = users[connection->uid()];
+      ++user.count;
+      ++all;
+      if (!user.oldest) {
+        user.oldest = connection;
       }
-    });
+    }
+  }
+  const auto most = std::max_element(users.begin(), users.end(), [](const auto& left, const auto& right) {
+    return left.second.count < right.second.count;
+  });
+  if (most != users.end() && (all > kMaxUnjoined || most->second.count > kMaxUnjoinedPerUser)) {
+    log_warning("trainer_refused", {{"uid", std::to_string(most->first)},
+                                    {"cause", "too many connections that have not joined"}});
+    most->second.oldest->end("was closed to make room for others");
+  }
+}
+
+// Out of descriptors, most likely: not a reason to spin, nor to fill the log.
+void LocalServer::accept_failed(const std::string& cause) {
+  const Nanoseconds now = node_.scheduler.now();
+  if (accept_complaint_.count() == 0 || now - accept_complaint_ > kComplainAgain) {
+    accept_complaint_ = now;
+    log_warning("accept_failed", {{"socket", options_.socket},
+                                  {"cause", cause},
+                                  {"remedy", "raise LimitNOFILE if descriptors are short"}});
+  }
+  retry_.expires_after(kAcceptAgain);
+  retry_.async_wait([this](const error_code& stopped) {
+    if (!stopped) {
+      accept_next();
+    }
   });
 }
 

@@ -12,10 +12,15 @@
 #include "config/config.h"
 #include "daemon/control/asio_scheduler.h"
 #include "daemon/control/members.h"
+#include "daemon/control/trainer_buffers.h"
 
 namespace gradwire::control {
 
+// Connections. Those that have not joined are few, and make room for others: the oldest of the user who has
+// most of them goes first.
 inline constexpr size_t kMaxTrainers = 4096;
+inline constexpr size_t kMaxUnjoined = 1024;
+inline constexpr size_t kMaxUnjoinedPerUser = 256;
 
 // Held for the daemon's life. kAlreadyExists: another daemon lives in that directory.
 Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory);
@@ -27,7 +32,8 @@ class LocalServer {
   LocalServer(asio::io_context& context, NodeContext& node, Members& members);
   ~LocalServer();
 
-  // Replaces what a dead daemon left; kAlreadyExists if something still listens there.
+  // Replaces what a dead daemon left; kAlreadyExists if something still listens there. A socket that somebody
+  // removes is made again.
   Status start(const config::NodeOptions& options);
   // Removes the socket; trainers that are connected stay until close_all().
   void stop();
@@ -36,17 +42,27 @@ class LocalServer {
 
  private:
   friend class TrainerConnection;
+  Status listen();
   void accept_next();
+  void accepted(asio::local::stream_protocol::socket socket);
+  void make_room();
+  void accept_failed(const std::string& cause);
+  void look_after_socket();
   void forget(uint64_t id);
 
   asio::io_context& context_;
   NodeContext& node_;
   Members& members_;
+  config::NodeOptions options_;
   asio::local::stream_protocol::acceptor acceptor_;
   asio::steady_timer retry_;
-  std::string path_;
+  asio::steady_timer look_timer_;
+  uint64_t device_ = 0, inode_ = 0;  // of the socket's file; 0: there is none of ours
+  std::string complaint_;            // the last one about the socket's file
+  Nanoseconds accept_complaint_{};   // when the last one was logged; 0: none
   uint64_t last_id_ = 0;
-  std::map<uint64_t, std::shared_ptr<TrainerConnection>> connections_;
+  TrainerBuffers buffers_;
+  std::map<uint64_t, std::shared_ptr<TrainerConnection>> connections_;  // the older ones first
 };
 
 }  // namespace gradwire::control

@@ -18,8 +18,17 @@ using boost::system::error_code;
 constexpr Nanoseconds kLogAgain = std::chrono::seconds(60);
 constexpr size_t kRememberedSources = 1024;
 
-std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
-  return endpoint.address().to_string();
+// Whoever has one IPv6 address has a /64 of them.
+std::string source_text(const asio::ip::address& address) {
+  if (!address.is_v6()) {
+    return address.to_string();
+  }
+  if (address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  auto bytes = address.to_v6().to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), 0);
+  return asio::ip::make_address_v6(bytes).to_string() + "/64";
 }
 
 bool is_local_interface(const asio::ip::address& wanted) {
@@ -157,6 +166,13 @@ void PeerNetwork::stop() {
   error_code ignored;
   acceptor_.close(ignored);
   retry_.cancel(ignored);
+  const auto greetings = std::move(greetings_);
+  greetings_.clear();
+  for (const auto& [id, greeting] : greetings) {
+    if (const auto link = greeting.link.lock()) {
+      link->abandon();
+    }
+  }
 }
 
 void PeerNetwork::accept_next() {
@@ -171,7 +187,7 @@ void PeerNetwork::accept_next() {
           return;
         }
         // Out of descriptors, most likely: not a reason to spin.
-        log_refusal("accept", error.message());
+        log_refusal("accept", Refusal::kAccept, error.message());
         retry_.expires_after(std::chrono::milliseconds(100));
         retry_.async_wait([this, alive](const error_code& stopped) {
           if (!alive.expired() && !stopped) {
@@ -184,33 +200,73 @@ void PeerNetwork::accept_next() {
 void PeerNetwork::accepted(Tcp::socket socket) {
   error_code error;
   const auto remote = socket.remote_endpoint(error);
-  const std::string source = error ? "unknown" : address_text(remote);
-  if (greetings_.use_count() > kMaxGreetings || links_.use_count() > kMaxPeerLinks) {
-    log_refusal(source, "too many connections");
+  if (error) {
+    return;  // it has gone already
+  }
+  const std::string source = source_text(remote.address());
+  if (links_.use_count() > kMaxPeerLinks) {
+    log_refusal(source, Refusal::kTooMany, std::to_string(kMaxPeerLinks) + " connections are open");
     return;
   }
+  make_room(source);
   const auto link =
       std::make_shared<TlsLink>(std::move(socket), *contexts_->server, options_.max_document, links_);
-  link->handshake(
-      asio::ssl::stream_base::server, kTlsTimeout,
-      [this, alive = std::weak_ptr<bool>(alive_), link, source, greeting = greetings_](const Status& status) {
-        if (alive.expired()) {
-          return;
-        }
-        if (status.ok()) {
-          accept_(link);
-        } else {
-          log_refusal(source, status.message());
-        }
-      });
+  const uint64_t greeting = ++last_greeting_;
+  greetings_[greeting] = {source, link};
+  link->handshake(asio::ssl::stream_base::server, kTlsTimeout,
+                  [this, alive = std::weak_ptr<bool>(alive_), link, source, greeting](const Status& status) {
+                    if (alive.expired() || greetings_.erase(greeting) == 0) {
+                      return;
+                    }
+                    if (status.ok()) {
+                      accept_(link);
+                    } else {
+                      log_refusal(source, Refusal::kHandshake, status.message());
+                    }
+                  });
 }
 
-void PeerNetwork::log_refusal(const std::string& source, const std::string& cause) {
-  if (refusals_.size() >= kRememberedSources && !refusals_.contains(source)) {
-    refusals_.clear();
+// For one more connection from `source`.
+void PeerNetwork::make_room(const std::string& source) {
+  std::map<std::string, size_t> counts;
+  for (const auto& [id, greeting] : greetings_) {
+    ++counts[greeting.source];
   }
-  const auto [entry, first] = refusals_.try_emplace(source);
+  std::string crowd = source;
+  if (counts[source] < kMaxGreetingsPerSource) {
+    if (greetings_.size() < kMaxGreetings) {
+      return;
+    }
+    for (const auto& [each, count] : counts) {
+      crowd = count > counts[crowd] ? each : crowd;
+    }
+  }
+  auto oldest = std::find_if(greetings_.begin(), greetings_.end(),
+                             [&crowd](const auto& entry) { return entry.second.source == crowd; });
+  crowd_out(oldest == greetings_.end() ? greetings_.begin() : oldest);
+}
+
+void PeerNetwork::crowd_out(std::map<uint64_t, Greeting>::iterator greeting) {
+  log_refusal(greeting->second.source, Refusal::kCrowdedOut,
+              "too many connections that do not prove the key; the oldest was closed");
+  const auto link = greeting->second.link.lock();
+  greetings_.erase(greeting);
+  if (link) {
+    link->abandon();
+  }
+}
+
+// Once a minute for each source and kind: who is refused decides how often that happens.
+void PeerNetwork::log_refusal(const std::string& source, Refusal kind, const std::string& cause) {
   const Nanoseconds now = scheduler_.now();
+  const auto key = std::make_pair(source, kind);
+  if (refusals_.size() >= kRememberedSources && !refusals_.contains(key)) {
+    std::erase_if(refusals_, [now](const auto& entry) { return now - entry.second.logged >= kLogAgain; });
+    if (refusals_.size() >= kRememberedSources) {
+      return;
+    }
+  }
+  const auto [entry, first] = refusals_.try_emplace(key);
   if (!first && now - entry->second.logged < kLogAgain) {
     ++entry->second.suppressed;
     return;
@@ -260,6 +316,14 @@ void PeerNetwork::connect(const std::string& rendezvous, Reply<LinkPtr> done) {
     }
   });
   const uint16_t port = parsed->port != 0 ? parsed->port : port_;
+  // Names are looked up one after the other, and somebody's may take long.
+  error_code not_digits;
+  const auto address = asio::ip::make_address(parsed->host, not_digits);
+  if (!not_digits) {
+    resolved(attempt, Tcp::resolver::results_type::create(Tcp::endpoint(address, port), parsed->host,
+                                                          std::to_string(port)));
+    return;
+  }
   attempt->resolver.async_resolve(
       parsed->host, std::to_string(port), Tcp::resolver::numeric_service,
       [this, attempt, alive = std::weak_ptr<bool>(alive_)](const error_code& error,

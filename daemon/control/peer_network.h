@@ -18,7 +18,10 @@ namespace gradwire::control {
 
 inline constexpr Nanoseconds kTlsTimeout = std::chrono::seconds(5);
 inline constexpr long kMaxPeerLinks = 4096;
-inline constexpr long kMaxGreetings = 128;  // connections that have not proven the key
+// Connections that have not proven the key. They make room for others, the oldest first: a key is proven
+// within a few round trips, so that who is silent loses.
+inline constexpr size_t kMaxGreetings = 128;
+inline constexpr size_t kMaxGreetingsPerSource = 16;
 
 struct HostPort {
   std::string host;
@@ -38,6 +41,7 @@ class PeerNetwork {
   // `accept`.
   Status start(Accept accept);
   void stop();
+  size_t greetings() const { return greetings_.size(); }
   bool has_key() const { return contexts_.has_value(); }
   uint16_t port() const { return port_; }  // bound; configured if not listening
 
@@ -47,6 +51,11 @@ class PeerNetwork {
  private:
   using Tcp = asio::ip::tcp;
   struct Attempt;
+  struct Greeting {
+    std::string source;
+    std::weak_ptr<TlsLink> link;
+  };
+  enum class Refusal { kAccept, kTooMany, kCrowdedOut, kHandshake };
 
   void accept_next();
   void accepted(Tcp::socket socket);
@@ -54,7 +63,9 @@ class PeerNetwork {
   void handshake(const std::shared_ptr<Attempt>& attempt);
   bool is_ourselves(const Tcp::endpoint& endpoint) const;
   LinkPtr link_to_ourselves();
-  void log_refusal(const std::string& source, const std::string& cause);
+  void make_room(const std::string& source);
+  void crowd_out(std::map<uint64_t, Greeting>::iterator greeting);
+  void log_refusal(const std::string& source, Refusal kind, const std::string& cause);
 
   asio::io_context& context_;
   Scheduler& scheduler_;
@@ -64,13 +75,14 @@ class PeerNetwork {
   Accept accept_;
   Tcp::acceptor acceptor_;
   asio::steady_timer retry_;
-  std::shared_ptr<int> greetings_ = std::make_shared<int>(0);  // use counts: what is open
-  std::shared_ptr<int> links_ = std::make_shared<int>(0);
+  uint64_t last_greeting_ = 0;
+  std::map<uint64_t, Greeting> greetings_;                 // the older ones first
+  std::shared_ptr<int> links_ = std::make_shared<int>(0);  // the use count: what is open
   struct Refusals {
     Nanoseconds logged{};
     uint64_t suppressed = 0;
   };
-  std::map<std::string, Refusals> refusals_;  // by address
+  std::map<std::pair<std::string, Refusal>, Refusals> refusals_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

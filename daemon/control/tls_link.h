@@ -28,6 +28,9 @@ class TlsLink final : public Link, public std::enable_shared_from_this<TlsLink> 
   void handshake(asio::ssl::stream_base::handshake_type side, Nanoseconds timeout,
                  std::function<void(const Status&)> done);
 
+  // Closes at once; a handshake that is under way fails.
+  void abandon() { shut(); }
+
   void start(OnDocument document, OnClosed closed) override;
   void send(const Json& document) override;
   void close() override;

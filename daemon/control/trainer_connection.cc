@@ -15,12 +15,14 @@ namespace {
 
 using boost::system::error_code;
 
-constexpr Nanoseconds kFirstRequest = std::chrono::seconds(10);
+constexpr Nanoseconds kUntilJoin = std::chrono::seconds(10);     // for each whole document before the join
+constexpr Nanoseconds kUntilTheRest = std::chrono::seconds(60);  // of a document, once joined
 constexpr Nanoseconds kDeathIsNear = std::chrono::milliseconds(30);
-constexpr size_t kMaxOutbox = size_t{4} << 20;
-constexpr int kSoPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5
+constexpr size_t kMaxUnjoinedDocument = size_t{64} << 10;
+constexpr size_t kMaxOutbox = size_t{1} << 20;  // of answers that wait for those before them
+constexpr int kSoPeerPidfd = 77;                // SO_PEERPIDFD, Linux 6.5
 
-// -1 where the process is in a pid namespace that this daemon does not see.
+// -1 where the process is in a pid namespace that this daemon does not see, and the kernel is older.
 int open_pidfd(int socket, pid_t pid) {
   int fd = -1;
   socklen_t size = sizeof(fd);
@@ -30,13 +32,19 @@ int open_pidfd(int socket, pid_t pid) {
   return pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1;
 }
 
+Status too_long_before_the_join() {
+  return Status(Code::kCorrupt, "a document before the join is longer than " +
+                                    std::to_string(kMaxUnjoinedDocument) + " bytes");
+}
+
 }  // namespace
 
 TrainerConnection::TrainerConnection(asio::local::stream_protocol::socket socket, LocalServer& server,
                                      uint64_t id)
     : socket_(std::move(socket)),
       pidfd_(socket_.get_executor()),
-      timer_(socket_.get_executor()),
+      deadline_(socket_.get_executor()),
+      death_timer_(socket_.get_executor()),
       server_(server),
       id_(id) {}
 
@@ -48,6 +56,7 @@ Status TrainerConnection::start() {
     return Status(Code::kPermissionDenied,
                   std::string("no credentials of a trainer: ") + std::strerror(errno));
   }
+  uid_ = peer.uid;
   error_code ignored;
   socket_.non_blocking(true, ignored);
   if (const int pidfd = open_pidfd(fd, peer.pid); pidfd >= 0) {
@@ -60,13 +69,7 @@ Status TrainerConnection::start() {
           self->send(document, descriptors);
         }
       });
-  timer_.expires_after(kFirstRequest);
-  timer_.async_wait([weak = weak_from_this()](const error_code& error) {
-    const auto self = weak.lock();
-    if (self && !error && self->session_ && self->session_->fresh()) {
-      self->end("asked for nothing in time");
-    }
-  });
+  watch(true);
   wait_readable();
   wait_death();
   return ok_status();
@@ -82,18 +85,32 @@ void TrainerConnection::wait_readable() {
 
 void TrainerConnection::readable() {
   std::array<char, 16384> buffer;
-  std::vector<wire::UniqueFd> unwanted;  // closed here: trainers have nothing to pass
-  const auto received = wire::receive_some(socket_.native_handle(), buffer, &unwanted);
-  if (!received.ok() || received->end_of_file) {
+  // Without room for descriptors: what a trainer sends along is closed by the kernel and never gets a number
+  // in this process.
+  const ssize_t received = recv(socket_.native_handle(), buffer.data(), buffer.size(), 0);
+  if (received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR)) {
     socket_ended();
     return;
   }
-  Status status = reader_.feed(buffer.data(), received->bytes);
+  if ((received < 0 || take_documents(buffer.data(), static_cast<size_t>(received))) && !ended_) {
+    wait_readable();
+  }
+}
+
+// False: the connection has ended.
+bool TrainerConnection::take_documents(const char* bytes, size_t count) {
+  Status status = reader_.feed(bytes, count);
+  bool progress = false;
   while (status.ok() && !ended_) {
     const auto text = reader_.next();
     if (!text) {
       break;
     }
+    if (session_->fresh() && text->size() > kMaxUnjoinedDocument) {
+      status = too_long_before_the_join();
+      break;
+    }
+    progress = true;
     const Result<Json> document = parse_document(*text);
     status = document.status();
     if (document.ok()) {
@@ -101,28 +118,44 @@ void TrainerConnection::readable() {
     }
   }
   if (ended_) {
-    return;
+    return false;
+  }
+  if (status.ok() && session_->fresh() && reader_.pending() > kMaxUnjoinedDocument) {
+    status = too_long_before_the_join();
+  }
+  if (status.ok() && !account()) {
+    status =
+        Status(Code::kResourceExhausted,
+               "user " + std::to_string(uid_) +
+                   " has sent too much that is not a whole document; send fewer and smaller ones at once");
   }
   if (!status.ok()) {
-    session_->refuse(status);
-    end("sent what is not a document (" + status.message() + ")");
-    return;
+    refuse_and_end(status);
+    return false;
   }
-  wait_readable();
+  watch(progress);
+  return true;
+}
+
+void TrainerConnection::refuse_and_end(const Status& status) {
+  session_->refuse(status);
+  end(status.code() == Code::kCorrupt ? "sent what is not a document (" + status.message() + ")"
+                                      : status.message());
 }
 
 void TrainerConnection::send(const Json& document, const Session::Descriptors& descriptors) {
   if (ended_) {
     return;
   }
+  const bool behind = outbox_bytes_ > kMaxOutbox;
   outbox_.push_back({wire::encode_frame(write_document(document)), 0, descriptors});
   outbox_bytes_ += outbox_.back().frame.size();
-  if (outbox_bytes_ > kMaxOutbox) {
-    asio::post(socket_.get_executor(),
-               [self = shared_from_this()] { self->end("does not read its answers"); });
-    return;
-  }
   write();
+  watch(false);
+  if (behind || !account()) {
+    asio::post(socket_.get_executor(),
+               [self = shared_from_this()] { self->end("does not read its answers" + self->pid_text()); });
+  }
 }
 
 void TrainerConnection::write() {
@@ -146,6 +179,7 @@ void TrainerConnection::write() {
         self->waiting_writable_ = false;
         if (!error) {
           self->write();
+          (void)self->account();  // it is less than before
         }
       });
       return;
@@ -154,8 +188,47 @@ void TrainerConnection::write() {
     outbox_bytes_ -= *sent;
     if (next.sent == next.frame.size()) {
       outbox_.pop_front();
+    } else {
+      next.descriptors.clear();  // they went with the first bytes
     }
   }
+}
+
+// Keeps the time for what the trainer owes: a document before it has joined, the rest of one that has begun.
+// `progress`: a whole document has come.
+void TrainerConnection::watch(bool progress) {
+  if (ended_) {
+    return;
+  }
+  const Waiting now = session_->fresh()        ? Waiting::kForAJoin
+                      : reader_.pending() != 0 ? Waiting::kForTheRest
+                                               : Waiting::kForNothing;
+  if (now == waiting_ && !progress) {
+    return;
+  }
+  waiting_ = now;
+  error_code ignored;
+  deadline_.cancel(ignored);
+  if (now == Waiting::kForNothing) {
+    return;
+  }
+  deadline_.expires_after(now == Waiting::kForAJoin ? kUntilJoin : kUntilTheRest);
+  deadline_.async_wait([weak = weak_from_this(), now](const error_code& error) {
+    const auto self = weak.lock();
+    if (self && !error && !self->ended_ && self->waiting_ == now) {
+      self->end(now == Waiting::kForAJoin ? "asked for nothing in time"
+                                          : "did not send the rest of a document in time" + self->pid_text());
+    }
+  });
+}
+
+bool TrainerConnection::account() {
+  const size_t holds = ended_ ? 0 : reader_.pending() + outbox_bytes_;
+  if (!server_.buffers_.change(uid_, accounted_, holds)) {
+    return false;
+  }
+  accounted_ = holds;
+  return true;
 }
 
 void TrainerConnection::wait_death() {
@@ -165,7 +238,7 @@ void TrainerConnection::wait_death() {
   pidfd_.async_wait(asio::posix::stream_descriptor::wait_read,
                     [self = shared_from_this()](const error_code& error) {
                       if (!error && !self->ended_) {
-                        self->end("died (pid " + std::to_string(self->session_->pid()) + ")");
+                        self->end("died" + self->pid_text());
                       }
                     });
 }
@@ -175,16 +248,19 @@ bool TrainerConnection::is_dead() const {
   return pidfd_.is_open() && poll(&entry, 1, 0) == 1;
 }
 
+std::string TrainerConnection::pid_text() const {
+  return session_->pid() > 0 ? " (pid " + std::to_string(session_->pid()) + ")" : "";
+}
+
 // A dying process closes its sockets a moment before its pidfd says so.
 void TrainerConnection::socket_ended() {
   if (ended_) {
     return;
   }
-  timer_.expires_after(is_dead() ? Nanoseconds(0) : kDeathIsNear);
-  timer_.async_wait([self = shared_from_this()](const error_code& error) {
+  death_timer_.expires_after(is_dead() ? Nanoseconds(0) : kDeathIsNear);
+  death_timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->ended_) {
-      const std::string pid = " (pid " + std::to_string(self->session_->pid()) + ")";
-      self->end(self->is_dead() ? "died" + pid : "closed its connection without leaving" + pid);
+      self->end((self->is_dead() ? "died" : "closed its connection without leaving") + self->pid_text());
     }
   });
 }
@@ -202,10 +278,13 @@ void TrainerConnection::end(const std::string& why) {
 void TrainerConnection::close() {
   if (!ended_) {
     ended_ = true;
+    (void)account();
     error_code ignored;
-    timer_.cancel(ignored);
+    deadline_.cancel(ignored);
+    death_timer_.cancel(ignored);
     socket_.close(ignored);
     pidfd_.close(ignored);
+    outbox_.clear();
   }
 }
 

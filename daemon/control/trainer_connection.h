@@ -1,5 +1,8 @@
 // One trainer's socket: documents in, documents with descriptors out, and its death, which the pidfd tells
 // surely (forked children keep sockets open) and the socket's end tells second. On the control thread.
+//
+// A trainer may be in another pid or user namespace: SO_PEERPIDFD (Linux 6.5) needs no pid of ours, and where
+// there is no pidfd the socket's end alone tells.
 #pragma once
 
 #include <array>
@@ -22,8 +25,14 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
   Status start();
   // The daemon stops: what was sent goes out first, as far as the socket takes it at once.
   void close();
+  void end(const std::string& why);
+
+  uint32_t uid() const { return uid_; }
+  // It has not asked to join: it may be closed to make room for others.
+  bool unjoined() const { return session_ && session_->fresh(); }
 
  private:
+  enum class Waiting { kForNothing, kForAJoin, kForTheRest };
   struct Outgoing {
     std::string frame;
     size_t sent = 0;
@@ -32,22 +41,30 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
 
   void wait_readable();
   void readable();
+  bool take_documents(const char* bytes, size_t count);
+  void refuse_and_end(const Status& status);
   void send(const Json& document, const Session::Descriptors& descriptors);
   void write();
+  void watch(bool progress);
+  bool account();
   void wait_death();
   bool is_dead() const;
   void socket_ended();
-  void end(const std::string& why);
+  std::string pid_text() const;  // " (pid 12)"; nothing where it has no pid here
 
   asio::local::stream_protocol::socket socket_;
   asio::posix::stream_descriptor pidfd_;
-  asio::steady_timer timer_;
+  asio::steady_timer deadline_;
+  asio::steady_timer death_timer_;
   LocalServer& server_;
   const uint64_t id_;
+  uint32_t uid_ = 0;
   std::shared_ptr<Session> session_;
   wire::FrameReader reader_;
   std::deque<Outgoing> outbox_;
   size_t outbox_bytes_ = 0;
+  size_t accounted_ = 0;  // bytes, with server_.buffers_
+  Waiting waiting_ = Waiting::kForNothing;
   bool waiting_writable_ = false;
   bool ended_ = false;
 };

@@ -83,12 +83,23 @@ class Core final : public transport::Receiver {
   Job* find_key(const EpochKey& key) const;
   Bucket* make_bucket(Job& job, uint32_t id);
   void free_bucket(Bucket& bucket);
+  Status take_bucket(BucketSpec& spec);
+  static void hand_back(BucketSpec& spec);
+
+  // neighbours.cc
+  Status admit_neighbours();
   Status connect(Job& job);
   void disconnect(Job& job);
   Status check(const Job& job, const BucketSpec& spec) const;
 
+  // How much of one job is done before the others get their turn: steps, and segments that these encode.
+  struct Turn {
+    size_t steps = 0;
+    uint64_t segments_end = 0;  // of pool_.acquired()
+  };
+
   // submissions.cc
-  size_t poll_rank(Job& job, uint32_t local);
+  size_t poll_rank(Job& job, uint32_t local, const Turn& turn);
   void submit(Job& job, uint32_t local, const layout::Submission& submission);
   Status check(const Job& job, uint32_t local, const layout::Submission& submission, Bucket** bucket) const;
   void refuse(Job& job, uint32_t local, const layout::Submission& submission);
@@ -124,7 +135,10 @@ class Core final : public transport::Receiver {
   void drop_sends(List<SendBuffer>& list);
 
   // poll.cc, leaving.cc
-  void check_clocks(uint64_t now);
+  Turn turn(size_t steps) const;
+  bool may_go_on(const Turn& turn, size_t steps) const;
+  size_t run_job(Job& job);
+  size_t check_clocks(uint64_t now);
   void report_failures();
   void start_clocks(Bucket& bucket, uint64_t now);
   void stop_clocks(Bucket& bucket);
@@ -153,8 +167,7 @@ class Core final : public transport::Receiver {
   EngineCounters counters_;
 
   List<Job> ready_links_;
-  List<Bucket> yielded_;
-  List<Bucket> retired_;
+  std::vector<std::string> admitted_;  // the neighbours' hosts as the transport was told last, ascending
   List<Bucket> warnings_, deadlines_;  // oldest first_ns first: both time-outs are constants
 };
 

@@ -1,6 +1,7 @@
 // Buckets, epochs and jobs end.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "client/include/gradwire/gradwire.h"
 #include "daemon/engine/core.h"
@@ -76,10 +77,20 @@ void Core::remove_job(JobId id) {
   disconnect(*job);
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
     drop_early(*bucket);
+    hand_back(bucket->spec);
   }
   by_key_.erase(epoch_hash(job->spec.key));
   std::erase_if(jobs_, [job](const std::unique_ptr<Job>& held) { return held.get() == job; });
   ++jobs_version_;
+  // Who stays admitted for too long could only send what has no job any more.
+  [[maybe_unused]] const Status status = admit_neighbours();
+}
+
+// The reducer, with its residuals as the last commit left them, outlives its bucket where somebody wants it.
+void Core::hand_back(BucketSpec& spec) {
+  if (spec.retired && spec.reducer != nullptr) {
+    std::exchange(spec.retired, nullptr)(std::move(spec.reducer));
+  }
 }
 
 }  // namespace gradwire::engine

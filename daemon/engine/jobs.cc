@@ -76,6 +76,10 @@ Core::Core(Clock& clock, transport::Transport& transport, Listener& listener, co
           std::max<size_t>(std::min<size_t>(transport.max_payload(), 1u << 30) & ~size_t{63}, 1))),
       pool_(*this, transport.max_payload()) {
   transport_.set_receiver(this);
+  if (!transport_.hosts().empty()) {
+    // Nobody yet. A system that cannot keep strangers out is not a failure.
+    [[maybe_unused]] const Status status = transport_.admit({});
+  }
 }
 
 Core::~Core() {
@@ -117,39 +121,10 @@ Bucket* Core::make_bucket(Job& job, uint32_t id) {
 void Core::free_bucket(Bucket& bucket) {
   Job& job = *bucket.job;
   drop_early(bucket);
+  hand_back(bucket.spec);
   job.buckets.erase(bucket.id);
   std::erase_if(job.storage,
                 [&bucket](const std::unique_ptr<Bucket>& held) { return held.get() == &bucket; });
-}
-
-Status Core::connect(Job& job) {
-  Result<transport::PeerId> right = transport_.connect(job.spec.right_address);
-  if (!right.ok()) {
-    return right.status().with_context("connecting to " + node_label(job, job.right_node));
-  }
-  job.right.peer = *right;
-  job.right.connected = true;
-  if (job.right_node == job.left_node) {
-    job.left_peer = job.right.peer;
-    return ok_status();
-  }
-  Result<transport::PeerId> left = transport_.connect(job.spec.left_address);
-  if (!left.ok()) {
-    disconnect(job);
-    return left.status().with_context("connecting to " + node_label(job, job.left_node));
-  }
-  job.left_peer = *left;
-  job.left_connected = true;
-  return ok_status();
-}
-
-void Core::disconnect(Job& job) {
-  if (std::exchange(job.right.connected, false)) {
-    transport_.disconnect(job.right.peer);
-  }
-  if (std::exchange(job.left_connected, false)) {
-    transport_.disconnect(job.left_peer);
-  }
 }
 
 Status Core::add_job(JobSpec spec) {
@@ -173,6 +148,9 @@ Status Core::add_job(JobSpec spec) {
       return Status(Code::kInvalidArgument, "job \"" + spec.name + "\": rank " + std::to_string(rank.rank) +
                                                 " is not one of this node's or has no session");
     }
+  }
+  if (nodes > 1 && (spec.left_address.empty() || spec.right_address.empty())) {
+    return Status(Code::kInvalidArgument, "job \"" + spec.name + "\": a ring neighbour has no address");
   }
   if (find(spec.id) != nullptr || by_key_.find(epoch_hash(spec.key)) != nullptr) {
     return Status(Code::kAlreadyExists, "job \"" + spec.name + "\": its id or its key is in use");
@@ -202,9 +180,6 @@ Status Core::add_job(JobSpec spec) {
         layout::kRingCapacity);
     job->ranks.push_back(std::move(state));
   }
-  if (nodes > 1) {
-    GRADWIRE_RETURN_IF_ERROR(connect(*job));
-  }
   const JobId id = job->spec.id;
   const size_t locals = job->ranks.size();
   by_key_.insert(epoch_hash(job->spec.key), job.get());
@@ -218,6 +193,9 @@ Status Core::add_job(JobSpec spec) {
   bucket.reducer = std::move(barrier).value();
   bucket.gradients.resize(locals, nullptr);
   Status status = add_bucket(std::move(bucket));
+  if (status.ok()) {
+    status = admit_neighbours();
+  }
   if (!status.ok()) {
     remove_job(id);
   }
@@ -262,6 +240,15 @@ Status Core::check(const Job& job, const BucketSpec& spec) const {
 }
 
 Status Core::add_bucket(BucketSpec spec) {
+  Status status = take_bucket(spec);
+  if (!status.ok()) {
+    hand_back(spec);
+  }
+  return status;
+}
+
+// Takes the spec over if all is well.
+Status Core::take_bucket(BucketSpec& spec) {
   Job* const job = find(spec.job);
   if (job == nullptr) {
     return Status(Code::kNotFound, "there is no job " + std::to_string(spec.job));

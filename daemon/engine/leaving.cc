@@ -16,7 +16,10 @@ Result<std::vector<BucketSequence>> Core::leave_rank(JobId id, uint32_t rank) {
                                        " on this node that could leave");
   }
   if (!job->failed) {
-    poll_rank(*job, static_cast<uint32_t>(local));  // what it submitted before it left counts
+    Turn all;
+    all.steps = layout::kRingCapacity;
+    all.segments_end = UINT64_MAX;
+    poll_rank(*job, static_cast<uint32_t>(local), all);  // what it submitted before it left counts
   }
   job->ranks[local].left = true;
   std::vector<BucketSequence> last;

@@ -38,6 +38,13 @@ void Core::start(Bucket& bucket) {
     fail(job, job.lost);
     return;
   }
+  if (job.spec.nodes > 1 && !job.right.connected) {
+    const Status status = connect(job);
+    if (!status.ok()) {
+      fail(job, status);
+      return;
+    }
+  }
   if (reduces(operation.signature.operation)) {
     compress::OperationSettings settings;
     settings.scale = std::bit_cast<double>(operation.signature.scale_bits);
@@ -210,7 +217,7 @@ void Core::retire_if_over(Bucket& bucket) {
   Operation& operation = bucket.operation;
   if (operation.pending_sends == 0 &&
       (operation.state == OperationState::kDone ? operation.granted : bucket.removed)) {
-    retired_.push_back(operation.retire_hook);
+    bucket.job->retired.push_back(operation.retire_hook);
   }
 }
 

@@ -9,6 +9,12 @@ namespace {
 
 // How often the sessions are told that the engine looks at them.
 constexpr uint64_t kHeartbeatNs = 10'000'000;
+// What one job may do before the others get their turn: operations that end and begin, or go on encoding; and
+// segments, of about 0.1 ms each. A step may exceed it by its own burst.
+constexpr size_t kJobTurn = 32;
+constexpr uint64_t kTurnSegments = 16;
+// Warnings told in one round.
+constexpr size_t kStallTurn = 64;
 
 }  // namespace
 
@@ -24,20 +30,11 @@ size_t Core::poll() {
       work += pump(job->right);
     }
   }
-  List<Bucket> turn;
-  turn.append(yielded_);
-  while (Bucket* const bucket = turn.pop_front()) {
-    if (!bucket->job->failed) {
-      std::exchange(bucket->operation.injector, nullptr).resume();
-      ++work;
-    }
-  }
-  while (Bucket* const bucket = retired_.pop_front()) {
-    retire(*bucket);
-    ++work;
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    work += run_job(*job);
   }
   const uint64_t now = clock_.now_ns();
-  check_clocks(now);
+  work += check_clocks(now);
   if (failures_) {
     report_failures();
     ++work;
@@ -53,11 +50,48 @@ size_t Core::poll() {
   return work;
 }
 
+Core::Turn Core::turn(size_t steps) const {
+  Turn turn;
+  turn.steps = steps;
+  turn.segments_end = pool_.acquired() + kTurnSegments;
+  return turn;
+}
+
+// The first step is always allowed.
+bool Core::may_go_on(const Turn& turn, size_t steps) const {
+  return steps == 0 || (steps < turn.steps && pool_.acquired() < turn.segments_end);
+}
+
+// What is left over comes next time.
+size_t Core::run_job(Job& job) {
+  if (job.yielded.empty() && job.retired.empty()) {
+    return 0;
+  }
+  const Turn turn = this->turn(kJobTurn);
+  size_t work = 0;
+  while (may_go_on(turn, work) && !job.retired.empty()) {
+    retire(*job.retired.pop_front());
+    ++work;
+  }
+  for (size_t resumed = 0; may_go_on(turn, resumed) && !job.yielded.empty(); ++resumed) {
+    Operation& operation = job.yielded.pop_front()->operation;
+    if (!job.failed) {
+      std::exchange(operation.injector, nullptr).resume();
+    }
+    ++work;
+  }
+  return work;
+}
+
 bool Core::prepare_sleep() {
-  if (failures_ || !ready_links_.empty() || !yielded_.empty() || !retired_.empty()) {
+  if (failures_ || !ready_links_.empty()) {
     return false;
   }
   for (const std::unique_ptr<Job>& job : jobs_) {
+    if (!job->yielded.empty() || !job->retired.empty()) {
+      wake();
+      return false;
+    }
     if (job->failed && !job->aborted) {
       continue;
     }
@@ -107,9 +141,11 @@ void Core::stop_clocks(Bucket& bucket) {
   bucket.deadline_hook.unlink();
 }
 
-void Core::check_clocks(uint64_t now) {
+size_t Core::check_clocks(uint64_t now) {
+  size_t told = 0;
   for (Bucket* bucket = warnings_.front();
-       bucket != nullptr && now - bucket->clock_ns >= options_.stall_warning_ns; bucket = warnings_.front()) {
+       bucket != nullptr && told < kStallTurn && now - bucket->clock_ns >= options_.stall_warning_ns;
+       bucket = warnings_.front(), ++told) {
     bucket->warning_hook.unlink();
     if (!bucket->job->failed) {
       bucket->warned = true;
@@ -117,13 +153,14 @@ void Core::check_clocks(uint64_t now) {
     }
   }
   for (Bucket* bucket = deadlines_.front();
-       bucket != nullptr && now - bucket->clock_ns >= options_.operation_timeout_ns;
-       bucket = deadlines_.front()) {
+       bucket != nullptr && told < kStallTurn && now - bucket->clock_ns >= options_.operation_timeout_ns;
+       bucket = deadlines_.front(), ++told) {
     bucket->deadline_hook.unlink();
     if (!bucket->job->failed) {
       listener_.on_stall(stall_of(*bucket, now, true));
     }
   }
+  return told;
 }
 
 }  // namespace gradwire::engine

@@ -9,6 +9,8 @@ namespace {
 
 // Segments that one operation encodes before the transport and the other operations get their turn.
 constexpr uint32_t kInjectBurst = 2;
+// What one link may do before the others get their turn, where sends complete at once.
+constexpr size_t kLinkTurn = 16;
 
 std::span<const std::byte> bytes_of(const MessageHeader& header) {
   return std::as_bytes(std::span<const MessageHeader, 1>(&header, 1));
@@ -131,25 +133,29 @@ void Core::wait_for_room(Bucket& bucket, std::coroutine_handle<> waiter) {
 
 void Core::yield(Bucket& bucket, std::coroutine_handle<> waiter) {
   bucket.operation.injector = waiter;
-  yielded_.push_back(bucket.operation.room_hook);
+  bucket.job->yielded.push_back(bucket.operation.room_hook);
 }
 
-// Fills the link: what is queued first, then operations that wait to encode, each at most once.
+// Fills the link: what is queued first, then operations that wait to encode, each at most once. What is left
+// over although there is room comes next time.
 size_t Core::pump(Link& link) {
   size_t work = 0;
-  while (link.in_flight < window_ && !link.queue.empty()) {
+  while (work < kLinkTurn && link.in_flight < window_ && !link.queue.empty()) {
     transmit(link, link.queue.pop_front());
     ++work;
   }
   List<Bucket> turn;
   turn.append(link.waiters);
-  while (link.queue.empty() && link.in_flight < window_ && !turn.empty()) {
+  while (work < kLinkTurn && link.queue.empty() && link.in_flight < window_ && !turn.empty()) {
     Operation& operation = turn.pop_front()->operation;
     std::exchange(operation.injector, nullptr).resume();
     ++work;
   }
   turn.append(link.waiters);  // those without a turn stay in front
   link.waiters.append(turn);
+  if (link.in_flight < window_ && (!link.queue.empty() || !link.waiters.empty())) {
+    ready_links_.push_back(link.ready_hook);
+  }
   return work;
 }
 

@@ -65,7 +65,7 @@ struct Operation {
   std::coroutine_handle<> receiver;  // waits for an arrival
   std::coroutine_handle<> injector;  // waits for room on the link
   Arrival arrival;
-  Hook<Bucket> room_hook;    // in Link::waiters or Core's yielded operations, if the injector waits
+  Hook<Bucket> room_hook;    // in Link::waiters or Job::yielded, if the injector waits
   Hook<Bucket> retire_hook;  // done, and its sends too
   Task inject, relay;
 };
@@ -189,6 +189,8 @@ struct Job {
   bool any_left = false;
   uint32_t left_rank = 0;
   uint64_t operations = 0, raw_bytes = 0, payload_bytes = 0, header_bytes = 0;
+  List<Bucket> yielded;  // operations whose coroutine has let others go first
+  List<Bucket> retired;  // operations that are over, sends included
   FlatMap<Bucket> buckets;
   std::vector<std::unique_ptr<Bucket>> storage;
 };

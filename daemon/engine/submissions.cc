@@ -13,6 +13,9 @@ namespace gradwire::engine {
 
 namespace {
 
+// Submissions of a rank before others get their turn.
+constexpr size_t kRingTurn = 32;
+
 std::string rank_label(const Job& job, uint32_t local) {
   return "rank " + std::to_string(job.ranks[local].spec.rank) + " on " + node_label(job, job.spec.node_index);
 }
@@ -28,20 +31,21 @@ size_t Core::poll_rings() {
   size_t work = 0;
   for (size_t at = 0; at < jobs_.size(); ++at) {
     Job& job = *jobs_[at];
+    const Turn ring_turn = turn(kRingTurn);
     for (uint32_t local = 0; local < job.ranks.size(); ++local) {
       if (job.failed && !job.aborted) {
         break;  // frozen; abort_job brings the answer to what is in the rings
       }
-      work += poll_rank(job, local);
+      work += poll_rank(job, local, ring_turn);
     }
   }
   return work;
 }
 
-size_t Core::poll_rank(Job& job, uint32_t local) {
+size_t Core::poll_rank(Job& job, uint32_t local, const Turn& turn) {
   RankState& rank = job.ranks[local];
   size_t work = 0;
-  while (!rank.left && !rank.broken && work < layout::kRingCapacity && (!job.failed || job.aborted)) {
+  while (!rank.left && !rank.broken && may_go_on(turn, work) && (!job.failed || job.aborted)) {
     layout::Submission submission;
     const layout::RingState state = rank.submissions.pop(&submission);
     if (state == layout::RingState::kEmpty) {

@@ -67,6 +67,7 @@ class Ring {
       EngineThreadOptions options;
       options.spin_ns = spin_ns;
       max_payload_ = (*transport)->max_payload();
+      hosts_ = (*transport)->hosts();
       daemons_[i]->thread = std::make_unique<EngineThread>(std::move(transport).value(), daemons_[i]->events,
                                                            EngineOptions{}, options);
       EXPECT_TRUE(daemons_[i]->thread->start().ok());
@@ -140,6 +141,7 @@ class Ring {
     }
     spec.left_address = daemons_[(index + nodes_ - 1) % nodes_]->thread->transport_address();
     spec.right_address = daemons_[(index + 1) % nodes_]->thread->transport_address();
+    spec.neighbour_hosts = hosts_;  // all are on this host
     return spec;
   }
   BucketSpec bucket(uint32_t index, size_t elements) {
@@ -161,6 +163,7 @@ class Ring {
 
   const uint32_t nodes_;
   size_t max_payload_ = 0;
+  std::vector<std::string> hosts_;
   std::vector<std::unique_ptr<Daemon>> daemons_;
 };
 

@@ -82,7 +82,7 @@ void add_bench_command(CLI::App& app, int* exit_code) {
       ->add_option_function<std::vector<std::string>>(
           "--sizes",
           [options](const std::vector<std::string>& texts) { parse_sizes(texts, &options->sizes); },
-          "Sizes of the buckets in bytes of float32 [4KiB,1MiB,25MiB]")
+          "Sizes of the buckets of float32, in bytes or with B, KiB, MiB, GiB, TiB [4KiB,1MiB,25MiB]")
       ->delimiter(',');
   command
       ->add_option("--codec", options->codec,
@@ -99,9 +99,11 @@ void add_bench_command(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
   command->add_flag("--exact", options->exact, "Not as gradients: never compressed");
-  command->add_flag("--verify,!--no-verify", options->verify,
-                    "Check every result against a reference, and that all ranks have the same bits (it does "
-                    "unless told not to)");
+  command->add_flag_callback(
+      "--verify", [options] { options->verify = true; },
+      "Check every result against a reference, and that all ranks have the same bits: it does so anyway");
+  command->add_flag_callback(
+      "--no-verify", [options] { options->verify = false; }, "Measure only");
   command->add_flag("--json", options->json, "Print JSON; names carry their units");
   command->callback([options, exit_code] { *exit_code = run_bench(*options); });
 }

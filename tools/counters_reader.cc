@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace gradwire::tools {
@@ -58,76 +60,41 @@ T load(const std::byte* record, size_t offset) {
   return value;
 }
 
-std::string text(const std::byte* record, size_t offset, size_t capacity) {
-  const char* begin = reinterpret_cast<const char*>(record + offset);
-  return std::string(begin, ::strnlen(begin, capacity));
+template <typename T>
+void read_field(const std::byte* field, size_t size, T* out) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(out, field, std::min(size, sizeof(T)));
 }
 
-#define FIELD(Record, member) \
-  load<std::remove_cv_t<decltype(layout::Record::member)>>(record, offsetof(layout::Record, member))
-#define TEXT(Record, member) text(record, offsetof(layout::Record, member), sizeof(layout::Record::member))
+void read_field(const std::byte* field, size_t size, std::string* out) {
+  const char* begin = reinterpret_cast<const char*>(field);
+  out->assign(begin, ::strnlen(begin, size));
+}
 
+#define READ(member, ...) read_field(record + offsetof(Record, member), sizeof(Record::member), &out->member);
+
+void decode(const std::byte* record, HeaderCounters* out) {
+  using Record = layout::CountersHeader;
+  GRADWIRE_HEADER_FIELDS(READ)
+}
 void decode(const std::byte* record, JobCounters* out) {
-  out->state = static_cast<layout::JobState>(FIELD(JobRecord, state));
-  out->id = FIELD(JobRecord, id);
-  out->name = TEXT(JobRecord, name);
-  out->run_id = TEXT(JobRecord, run_id);
-  out->uid = FIELD(JobRecord, uid);
-  out->world = FIELD(JobRecord, world);
-  out->nodes = FIELD(JobRecord, nodes);
-  out->node_index = FIELD(JobRecord, node_index);
-  out->epoch = FIELD(JobRecord, epoch);
-  out->operations = FIELD(JobRecord, operations);
-  out->raw_bytes = FIELD(JobRecord, raw_bytes);
-  out->payload_bytes = FIELD(JobRecord, payload_bytes);
-  out->header_bytes = FIELD(JobRecord, header_bytes);
-  out->cause = TEXT(JobRecord, cause);
+  using Record = layout::JobRecord;
+  GRADWIRE_JOB_FIELDS(READ, READ)
 }
-
 void decode(const std::byte* record, RankCounters* out) {
-  out->state = static_cast<layout::RankState>(FIELD(RankRecord, state));
-  out->job = FIELD(RankRecord, job);
-  out->rank = FIELD(RankRecord, rank);
-  out->pid = FIELD(RankRecord, pid);
-  out->submissions = FIELD(RankRecord, submissions);
-  out->late_total_ns = FIELD(RankRecord, late_total_ns);
-  out->late_max_ns = FIELD(RankRecord, late_max_ns);
+  using Record = layout::RankRecord;
+  GRADWIRE_RANK_FIELDS(READ, READ)
 }
-
 void decode(const std::byte* record, BucketCounters* out) {
-  out->phase = static_cast<layout::BucketPhase>(FIELD(BucketRecord, phase));
-  out->job = FIELD(BucketRecord, job);
-  out->bucket = FIELD(BucketRecord, bucket);
-  out->dtype = FIELD(BucketRecord, dtype);
-  out->name = TEXT(BucketRecord, name);
-  out->codec = TEXT(BucketRecord, codec);
-  out->elements = FIELD(BucketRecord, elements);
-  out->sequence = FIELD(BucketRecord, sequence);
-  out->operations = FIELD(BucketRecord, operations);
-  out->not_finite = FIELD(BucketRecord, not_finite);
-  out->raw_bytes = FIELD(BucketRecord, raw_bytes);
-  out->payload_bytes = FIELD(BucketRecord, payload_bytes);
-  out->header_bytes = FIELD(BucketRecord, header_bytes);
-  out->received_bytes = FIELD(BucketRecord, received_bytes);
-  out->residual_bytes = FIELD(BucketRecord, residual_bytes);
-  out->density = FIELD(BucketRecord, density);
-  out->residual_norm = FIELD(BucketRecord, residual_norm);
-  out->warm_stage = FIELD(BucketRecord, warm_stage);
-  out->missing_ranks = FIELD(BucketRecord, missing_ranks);
-  out->last_ns = FIELD(BucketRecord, last_ns);
-  out->total_ns = FIELD(BucketRecord, total_ns);
-  out->gather_total_ns = FIELD(BucketRecord, gather_total_ns);
+  using Record = layout::BucketRecord;
+  GRADWIRE_BUCKET_FIELDS(READ, READ)
+}
+void decode(const std::byte* record, PeerCounters* out) {
+  using Record = layout::PeerRecord;
+  GRADWIRE_PEER_FIELDS(READ, READ)
 }
 
-void decode(const std::byte* record, PeerCounters* out) {
-  out->state = static_cast<layout::PeerState>(FIELD(PeerRecord, state));
-  out->job = FIELD(PeerRecord, job);
-  out->node = TEXT(PeerRecord, node);
-  out->ranks = TEXT(PeerRecord, ranks);
-  out->address = TEXT(PeerRecord, address);
-  out->path = TEXT(PeerRecord, path);
-  out->heartbeat_ns = FIELD(PeerRecord, heartbeat_ns);
-}
+#undef READ
 
 enum class Copy { kWhole, kTorn, kCutOff };
 
@@ -162,11 +129,15 @@ Copy copy_record(const File& file, uint64_t offset, std::span<std::byte> record)
 }
 
 // All records of a table that are in use. The first look takes the table in one piece, since most places are
-// free; only the used ones are read again under their locks. False: the file was cut off.
-template <typename Record, typename Counters>
-bool read_table(const File& file, uint64_t offset, uint32_t count, std::vector<Counters>* out) {
+// free; only the used ones are read again under their locks. Moves `offset` behind the table. False: the file
+// was cut off.
+template <typename Counters>
+bool read_table(const File& file, uint64_t* offset, uint32_t count, std::vector<Counters>* out) {
+  using Record = typename Counters::Record;
+  const uint64_t begin = *offset;
+  *offset += uint64_t{count} * sizeof(Record);
   std::vector<std::byte> table(static_cast<size_t>(count) * sizeof(Record));
-  if (!file.read_at(offset, table)) {
+  if (!file.read_at(begin, table)) {
     return false;
   }
   for (uint32_t i = 0; i < count; ++i) {
@@ -174,7 +145,7 @@ bool read_table(const File& file, uint64_t offset, uint32_t count, std::vector<C
     if (load<uint64_t>(record.data(), offsetof(Record, id)) == 0) {
       continue;
     }
-    const Copy copy = copy_record(file, offset + uint64_t{i} * sizeof(Record), record);
+    const Copy copy = copy_record(file, begin + uint64_t{i} * sizeof(Record), record);
     if (copy == Copy::kCutOff) {
       return false;
     }
@@ -198,31 +169,43 @@ bool is_locked(int fd) {
   return errno == EWOULDBLOCK;
 }
 
-Status check_header(const std::string& path, const std::byte* record, uint64_t file_bytes) {
-  if (FIELD(CountersHeader, magic) != layout::kCountersMagic) {
+// The tables' sizes, as the header says them.
+struct TableSizes {
+  uint32_t count, record_bytes, expected_bytes;
+};
+
+std::array<TableSizes, 4> tables_of(const std::byte* header) {
+  using Header = layout::CountersHeader;
+  const auto number = [&](size_t offset) { return load<uint32_t>(header, offset); };
+  return {
+      {{number(offsetof(Header, jobs)), number(offsetof(Header, job_bytes)), sizeof(layout::JobRecord)},
+       {number(offsetof(Header, ranks)), number(offsetof(Header, rank_bytes)), sizeof(layout::RankRecord)},
+       {number(offsetof(Header, buckets)), number(offsetof(Header, bucket_bytes)),
+        sizeof(layout::BucketRecord)},
+       {number(offsetof(Header, peers)), number(offsetof(Header, peer_bytes)), sizeof(layout::PeerRecord)}}};
+}
+
+Status check_header(const std::string& path, const std::byte* header, uint64_t file_bytes) {
+  using Header = layout::CountersHeader;
+  if (load<uint64_t>(header, offsetof(Header, magic)) != layout::kCountersMagic) {
     return {Code::kCorrupt, path + " is not a counters page of gradwired; is this the runtime directory?"};
   }
-  const uint32_t version = FIELD(CountersHeader, layout_version);
+  const uint32_t version = load<uint32_t>(header, offsetof(Header, layout_version));
   if (version != layout::kCountersVersion) {
     return {Code::kUnsupported, path + " has layout version " + std::to_string(version) +
                                     ", this command reads version " +
                                     std::to_string(layout::kCountersVersion) +
                                     "; use the gradwire command that came with the daemon"};
   }
-  const uint32_t counts[] = {FIELD(CountersHeader, jobs), FIELD(CountersHeader, ranks),
-                             FIELD(CountersHeader, buckets), FIELD(CountersHeader, peers)};
-  const uint32_t sizes[] = {FIELD(CountersHeader, job_bytes), FIELD(CountersHeader, rank_bytes),
-                            FIELD(CountersHeader, bucket_bytes), FIELD(CountersHeader, peer_bytes)};
-  const uint32_t expected[] = {sizeof(layout::JobRecord), sizeof(layout::RankRecord),
-                               sizeof(layout::BucketRecord), sizeof(layout::PeerRecord)};
-  uint64_t needed = sizeof(layout::CountersHeader);
-  bool sane = FIELD(CountersHeader, header_bytes) == sizeof(layout::CountersHeader);
-  for (int i = 0; i < 4; ++i) {
-    sane = sane && sizes[i] == expected[i] && counts[i] <= kMaxRecords;
-    needed += uint64_t{counts[i]} * expected[i];
+  uint64_t needed = sizeof(Header);
+  bool sane = load<uint32_t>(header, offsetof(Header, header_bytes)) == sizeof(Header);
+  for (const TableSizes& table : tables_of(header)) {
+    sane = sane && table.record_bytes == table.expected_bytes && table.count <= kMaxRecords;
+    needed += uint64_t{table.count} * table.expected_bytes;
   }
   if (!sane) {
-    return {Code::kCorrupt, path + " says sizes that a counters page of layout version 1 cannot have"};
+    return {Code::kCorrupt, path + " says sizes that a counters page of layout version " +
+                                std::to_string(layout::kCountersVersion) + " cannot have"};
   }
   if (file_bytes < needed) {
     return {Code::kCorrupt, path + " has " + std::to_string(file_bytes) + " bytes, its header promises " +
@@ -256,35 +239,27 @@ Result<CountersPage> read_counters(const std::string& path) {
 
   CountersPage page;
   page.locked = is_locked(fd);
-  page.pid = FIELD(CountersHeader, pid);
-  page.started_monotonic_ns = FIELD(CountersHeader, started_monotonic_ns);
-  page.started_unix_ns = FIELD(CountersHeader, started_unix_ns);
-  page.heartbeat_ns = load<uint64_t>(record, offsetof(layout::CountersHeader, heartbeat_ns));
-  page.version = TEXT(CountersHeader, version);
-  page.node = TEXT(CountersHeader, node);
-  page.transport = TEXT(CountersHeader, transport);
-  page.records_dropped = load<uint64_t>(record, offsetof(layout::CountersHeader, records_dropped));
-
-  const uint32_t jobs = FIELD(CountersHeader, jobs);
-  const uint32_t ranks = FIELD(CountersHeader, ranks);
-  const uint32_t buckets = FIELD(CountersHeader, buckets);
-  const uint32_t peers = FIELD(CountersHeader, peers);
+  decode(record, static_cast<HeaderCounters*>(&page));
+  const auto tables = tables_of(record);
   uint64_t offset = sizeof(layout::CountersHeader);
-  bool whole = read_table<layout::JobRecord>(file, offset, jobs, &page.jobs);
-  offset += uint64_t{jobs} * sizeof(layout::JobRecord);
-  whole = whole && read_table<layout::RankRecord>(file, offset, ranks, &page.ranks);
-  offset += uint64_t{ranks} * sizeof(layout::RankRecord);
-  whole = whole && read_table<layout::BucketRecord>(file, offset, buckets, &page.buckets);
-  offset += uint64_t{buckets} * sizeof(layout::BucketRecord);
-  whole = whole && read_table<layout::PeerRecord>(file, offset, peers, &page.peers);
+  const bool whole = read_table(file, &offset, tables[0].count, &page.jobs) &&
+                     read_table(file, &offset, tables[1].count, &page.ranks) &&
+                     read_table(file, &offset, tables[2].count, &page.buckets) &&
+                     read_table(file, &offset, tables[3].count, &page.peers);
   if (!whole) {
     return Status(Code::kCorrupt, path + " was cut off while it was read");
   }
   return page;
 }
 
-#undef FIELD
-#undef TEXT
+bool is_page_held(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    return false;
+  }
+  const File file(fd);
+  return is_locked(fd);
+}
 
 std::string counters_path(const std::string& runtime_dir) {
   return runtime_dir + "/" + layout::kCountersFile;

@@ -1,11 +1,16 @@
 #include "tools/format.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "config/text.h"
+#include "config/units.h"
 
 namespace gradwire::tools {
 namespace {
@@ -66,6 +71,16 @@ std::string format_age(uint64_t seconds) {
   return text;
 }
 
+std::string format_unix_time(uint64_t seconds) {
+  const time_t time = static_cast<time_t>(seconds);
+  tm parts{};
+  char text[64] = "?";
+  if (::gmtime_r(&time, &parts) != nullptr) {
+    ::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  }
+  return text;
+}
+
 std::string format_ratio(uint64_t raw, uint64_t wire) {
   if (wire == 0) {
     return "-";
@@ -93,33 +108,32 @@ std::string printable(std::string_view text) {
 }
 
 Result<uint64_t> parse_bytes(std::string_view text) {
+  const auto bad = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument,
+                  config::in_quotes(text) + " is not a size" + why +
+                      "; give bytes from 1 to 1TiB, for example 4KiB or 25MiB (units B, KiB, MiB, GiB, TiB)");
+  };
   const std::string copy(text);
-  const Status bad(
-      Code::kInvalidArgument,
-      config::in_quotes(text) + " is not a size; give bytes from 1 to 1TiB, for example 4KiB or 25MB");
   char* end = nullptr;
   const double number = copy.empty() || copy[0] == '-' ? 0 : std::strtod(copy.c_str(), &end);
   if (end == nullptr || end == copy.c_str() || !std::isfinite(number)) {
-    return bad;
+    return bad("");
   }
-  static constexpr struct {
-    std::string_view name;
-    double factor;
-  } kUnits[] = {
-      {"", 1},       {"B", 1},         {"KiB", 1024.0},     {"MiB", 1048576.0}, {"GiB", 1073741824.0},
-      {"K", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0}, {"kB", 1e3},        {"KB", 1e3},
-      {"MB", 1e6},   {"GB", 1e9}};
-  const std::string_view unit(end);
-  for (const auto& known : kUnits) {
-    const double bytes = number * known.factor;
-    if (unit == known.name) {
-      if (bytes < 1 || bytes > 1099511627776.0 || bytes != std::floor(bytes)) {
-        return bad;
-      }
-      return static_cast<uint64_t>(bytes);
-    }
+  const std::string_view name(end);
+  const auto* unit = name.empty() ? std::begin(config::kSizeUnits)
+                                  : std::ranges::find(config::kSizeUnits, name, &config::Unit::name);
+  if (unit == std::end(config::kSizeUnits)) {
+    const char first = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+    const bool decimal = name.size() <= 2 && std::string_view("KMGT").find(first) != std::string_view::npos &&
+                         (name.size() == 1 || name[1] == 'B');
+    return bad(decimal ? ": " + config::in_quotes(name) + " may mean 1000 or 1024; write " + first + "iB"
+                       : ": the unit " + config::in_quotes(name) + " is not known");
   }
-  return bad;
+  const double bytes = number * unit->factor;
+  if (bytes < 1 || bytes > 1099511627776.0 || bytes != std::floor(bytes)) {
+    return bad("");
+  }
+  return static_cast<uint64_t>(bytes);
 }
 
 std::string Table::render(std::string_view indent) const {

@@ -13,13 +13,15 @@ namespace gradwire::tools {
 std::string format_bytes(uint64_t bytes);               // "0 B", "4.0 KiB", "25.0 MiB"
 std::string format_duration_ns(double ns);              // "-" for 0; "12.3 us", "4.56 ms", "1.23 s"
 std::string format_age(uint64_t seconds);               // "4s", "3m 12s", "2h 05m", "3d 04h"
+std::string format_unix_time(uint64_t seconds);         // "2030-01-31 09:05:00 UTC"
 std::string format_ratio(uint64_t raw, uint64_t wire);  // "12.3x"; "-" while nothing was sent
 std::string format_fixed(double value, int digits);
 
 // Text from elsewhere made safe for a terminal: control characters and broken UTF-8 become '?'.
 std::string printable(std::string_view text);
 
-// "4KiB", "1.5MiB", "25MB", "1000": a number of bytes from 1 to 1 TiB. kInvalidArgument.
+// "4KiB", "1.5MiB", "1000": a number of bytes from 1 to 1 TiB, in the units of the configuration.
+// kInvalidArgument.
 Result<uint64_t> parse_bytes(std::string_view text);
 
 // A table with aligned columns, two spaces apart; numbers go to the right.

@@ -5,10 +5,35 @@
 #include <string>
 #include <vector>
 
+#include "config/text.h"
 #include "tools/commands.h"
 
 namespace gradwire::tools {
 namespace {
+
+// CLI11 says of a wrong command only that one is required.
+void check_command(const CLI::App& app, const std::string& name) {
+  if (name.starts_with("-")) {
+    return;
+  }
+  std::vector<std::string> names;
+  std::string list;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == name) {
+      return;
+    }
+    names.push_back(command->get_name());
+    list += (list.empty() ? "" : ", ") + command->get_name();
+  }
+  if (name.empty()) {
+    throw CLI::RequiredError("gradwire: a command is missing; there are: " + list,
+                             CLI::ExitCodes::RequiredError);
+  }
+  const auto near = config::nearest(name, {names.begin(), names.end()});
+  throw CLI::ValidationError(
+      "gradwire", config::in_quotes(name) + " is no command" +
+                      (near ? "; did you mean '" + std::string(*near) + "'?" : "; there are: " + list));
+}
 
 int dispatch(int argc, char** argv) {
   // What stands behind "--" belongs to the command that `run` starts, whatever it looks like.
@@ -37,7 +62,8 @@ int dispatch(int argc, char** argv) {
   add_version_command(app, &exit_code);
   std::reverse(own.begin(), own.end());  // as CLI11 takes a vector
   try {
-    if (marked && (own.empty() || own.back() != "run")) {
+    check_command(app, own.empty() ? "" : own.back());
+    if (marked && own.back() != "run") {
       throw CLI::ExtrasError("gradwire", {"--"});
     }
     app.parse(own);

@@ -1,8 +1,10 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "tools/commands.h"
 #include "tools/run/guard.h"
 #include "tools/run/launcher.h"
@@ -12,6 +14,17 @@ namespace {
 
 constexpr uint32_t kMostNodes = 64;
 constexpr uint32_t kMostLocalRanks = 256;
+
+// Before anything starts. A daemon that was named may be of another version: it judges itself.
+void check_settings(const RunOptions& options) {
+  if (!options.daemon.empty()) {
+    return;
+  }
+  const auto loaded = config::load_config(std::nullopt, options.settings);
+  if (!loaded.ok()) {
+    throw CLI::ValidationError("--set", loaded.status().message());
+  }
+}
 
 }  // namespace
 
@@ -23,8 +36,9 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command_line
       "gradwire run -n NODES [-l LOCAL_RANKS] [OPTIONS] -- COMMAND [ARGUMENTS...]\n"
       "Daemons use 127.0.0.1 and a folder of their own under $TMPDIR, with a key made for this run. Every\n"
       "rank finds its place in GRADWIRE_*, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK,\n"
-      "MASTER_ADDR and MASTER_PORT; its output is passed on with [RANK] in front. At the end comes the\n"
-      "status of all daemons.\n"
+      "MASTER_ADDR and MASTER_PORT, and this Gradwire first in PATH, LD_LIBRARY_PATH and PYTHONPATH; its\n"
+      "output is passed on with [RANK] in front. Meanwhile `gradwire status` shows the daemons; at the end\n"
+      "their status is printed.\n"
       "Exit codes: that of the worst rank (128 + number where a signal ended it); 1 a daemon died; 2 wrong\n"
       "usage; 125 the run could not be set up; 128 + number when interrupted.");
   command->add_option("-n,--nodes", options->nodes, "Daemons to start")
@@ -67,6 +81,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command_line
                                  "-n 2 -- python3 train.py");
     }
     options->command = command_line;
+    check_settings(*options);
     *exit_code = run_guarded(
         options->keep, [options](const std::string& folder) { return Launcher(*options, folder).run(); });
   });

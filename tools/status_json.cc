@@ -2,7 +2,7 @@
 
 #include "tools/format.h"
 #include "tools/status.h"
-#include "tools/status_names.h"
+#include "tools/status_words.h"
 
 namespace gradwire::tools {
 namespace {
@@ -26,51 +26,74 @@ double mean_seconds(uint64_t total_ns, uint64_t count) {
   return count == 0 ? 0 : seconds(total_ns) / static_cast<double>(count);
 }
 
+// How long ago a moment was; null for 0.
+ordered_json age_seconds(uint64_t then_ns, uint64_t now_ns) {
+  if (then_ns == 0) {
+    return {};
+  }
+  return now_ns > then_ns ? seconds(now_ns - then_ns) : 0.0;
+}
+
 ordered_json to_json(const RankCounters& rank) {
   ordered_json out{{"rank", rank.rank},
                    {"pid", rank.pid},
                    {"state", name_of(rank.state)},
                    {"submissions", rank.submissions},
-                   {"late_mean_seconds", mean_seconds(rank.late_total_ns, rank.submissions)},
+                   {"late_operations", rank.late_count},
+                   {"late_mean_seconds", mean_seconds(rank.late_total_ns, rank.late_count)},
                    {"late_max_seconds", seconds(rank.late_max_ns)}};
   return out;
 }
 
-ordered_json to_json(const BucketCounters& bucket) {
+// A name, or null where there is none.
+ordered_json named(std::string_view name) {
+  return name.empty() ? ordered_json() : ordered_json(printable(name));
+}
+
+ordered_json to_json(const CountersPage& page, const BucketCounters& bucket) {
+  const bool waits = bucket.waits_for_node != UINT32_MAX;
   const uint64_t wire = bucket.payload_bytes + bucket.header_bytes;
-  return {{"bucket", bucket.bucket},
-          {"name", printable(bucket.name)},
-          {"dtype", dtype_name(bucket.dtype)},
-          {"codec", printable(bucket.codec)},
-          {"elements", bucket.elements},
-          {"phase", name_of(bucket.phase)},
-          {"sequence", bucket.sequence},
-          {"operations", bucket.operations},
-          {"not_finite_operations", bucket.not_finite},
-          {"raw_bytes", bucket.raw_bytes},
-          {"payload_bytes", bucket.payload_bytes},
-          {"header_bytes", bucket.header_bytes},
-          {"wire_bytes", wire},
-          {"received_bytes", bucket.received_bytes},
-          {"ratio", ratio(bucket.raw_bytes, wire)},
-          {"density", finite(bucket.density)},
-          {"residual_norm", finite(bucket.residual_norm)},
-          {"residual_bytes", bucket.residual_bytes},
-          {"warm_stage", bucket.warm_stage},
-          {"missing_ranks", bucket.missing_ranks},
-          {"last_seconds", seconds(bucket.last_ns)},
-          {"mean_seconds", mean_seconds(bucket.total_ns, bucket.operations)},
-          {"gather_mean_seconds", mean_seconds(bucket.gather_total_ns, bucket.operations)}};
+  return {
+      {"bucket", bucket.bucket},
+      {"name", printable(bucket.name)},
+      {"dtype", dtype_name(bucket.dtype)},
+      {"codec", printable(bucket.codec)},
+      {"elements", bucket.elements},
+      {"bytes", bucket_bytes(bucket)},
+      {"operation", named(operation_name(bucket.operation))},
+      {"phase", name_of(bucket.phase)},
+      {"phase_sentence", printable(phase_sentence(page, bucket))},
+      {"hop", bucket.hop},
+      {"hops", bucket.hops},
+      {"waits_for_node_index", waits ? ordered_json(bucket.waits_for_node) : ordered_json()},
+      {"waits_for_node", waits ? named(node_name(page, bucket.job, bucket.waits_for_node)) : ordered_json()},
+      {"sequence", bucket.sequence},
+      {"operations", bucket.operations},
+      {"not_finite_operations", bucket.not_finite},
+      {"raw_bytes", bucket.raw_bytes},
+      {"payload_bytes", bucket.payload_bytes},
+      {"header_bytes", bucket.header_bytes},
+      {"wire_bytes", wire},
+      {"received_bytes", bucket.received_bytes},
+      {"ratio", ratio(bucket.raw_bytes, wire)},
+      {"density", finite(bucket.density)},
+      {"residual_norm", finite(bucket.residual_norm)},
+      {"residual_bytes", bucket.residual_bytes},
+      {"warm_stage", bucket.warm_stage},
+      {"missing_ranks", bucket.missing_ranks},
+      {"last_seconds", seconds(bucket.last_ns)},
+      {"mean_seconds", mean_seconds(bucket.total_ns, bucket.operations)},
+      {"gather_mean_seconds", mean_seconds(bucket.gather_total_ns, bucket.operations)}};
 }
 
 ordered_json to_json(const PeerCounters& peer, uint64_t now_ns) {
-  ordered_json age;
-  if (peer.heartbeat_ns != 0) {
-    age = now_ns > peer.heartbeat_ns ? seconds(now_ns - peer.heartbeat_ns) : 0.0;
-  }
-  return {{"node", printable(peer.node)},       {"ranks", printable(peer.ranks)},
-          {"address", printable(peer.address)}, {"path", printable(peer.path)},
-          {"state", name_of(peer.state)},       {"heartbeat_age_seconds", age}};
+  return {{"node", printable(peer.node)},
+          {"node_index", peer.node_index},
+          {"ranks", printable(peer.ranks)},
+          {"address", printable(peer.address)},
+          {"path", printable(peer.path)},
+          {"state", name_of(peer.state)},
+          {"heartbeat_age_seconds", age_seconds(peer.heartbeat_ns, now_ns)}};
 }
 
 template <typename Records, typename Convert>
@@ -94,6 +117,8 @@ ordered_json to_json(const CountersPage& page, const JobCounters& job, uint64_t 
                    {"run_id", printable(job.run_id)},
                    {"state", name_of(job.state)},
                    {"cause", printable(job.cause)},
+                   {"ended_age_seconds", age_seconds(job.ended_ns, now_ns)},
+                   {"stall", named(job.stall)},
                    {"uid", job.uid},
                    {"world", job.world},
                    {"nodes", job.nodes},
@@ -109,7 +134,7 @@ ordered_json to_json(const CountersPage& page, const JobCounters& job, uint64_t 
     out["torn"] = true;
   }
   out["ranks"] = of_job(page.ranks, job.id, [](const auto& r) { return to_json(r); });
-  out["buckets"] = of_job(page.buckets, job.id, [](const auto& b) { return to_json(b); });
+  out["buckets"] = of_job(page.buckets, job.id, [&](const auto& b) { return to_json(page, b); });
   out["peers"] = of_job(page.peers, job.id, [&](const auto& p) { return to_json(p, now_ns); });
   return out;
 }
@@ -133,6 +158,10 @@ ordered_json to_json(const DaemonReport& report, uint64_t now_ns) {
   out["uptime_seconds"] = report.uptime_s;
   out["started_unix_seconds"] = seconds(page.started_unix_ns);
   out["heartbeat_age_seconds"] = seconds(report.heartbeat_age_ns);
+  out["stopped_unix_seconds"] =
+      page.stopped_unix_ns == 0 ? ordered_json() : ordered_json(seconds(page.stopped_unix_ns));
+  out["kept_residual_bytes"] = page.kept_bytes;
+  out["kept_residual_jobs"] = page.kept_jobs;
   out["records_dropped"] = page.records_dropped;
   out["jobs"] = ordered_json::array();
   for (const JobCounters& job : page.jobs) {

@@ -1,7 +1,7 @@
 #include "client/layout/session_layout.h"
 #include "tools/format.h"
 #include "tools/status.h"
-#include "tools/status_names.h"
+#include "tools/status_words.h"
 
 namespace gradwire::tools {
 namespace {
@@ -25,8 +25,19 @@ std::string torn_mark(bool torn) {
   return torn ? "~" : "";
 }
 
-std::string jobs_table(const CountersPage& page) {
+// "running", "aborted 2m 05s ago".
+std::string job_state(const JobCounters& job, uint64_t now_ns) {
+  std::string state(name_of(job.state));
+  if (job.ended_ns != 0 && now_ns > job.ended_ns) {
+    state += " " + format_age((now_ns - job.ended_ns) / 1'000'000'000) + " ago";
+  }
+  return state;
+}
+
+std::string jobs_table(const CountersPage& page, uint64_t now_ns) {
   Table table({{"JOB"},
+               {"ID", kRight},
+               {"EPOCH", kRight},
                {"STATE"},
                {"RANKS", kRight},
                {"NODES", kRight},
@@ -37,10 +48,10 @@ std::string jobs_table(const CountersPage& page) {
                {"CAUSE"}});
   for (const JobCounters& job : page.jobs) {
     const uint64_t wire = job.payload_bytes + job.header_bytes;
-    table.add_row({torn_mark(job.torn) + printable(job.name), std::string(name_of(job.state)),
-                   std::to_string(job.world), std::to_string(job.nodes), std::to_string(job.operations),
-                   format_bytes(job.raw_bytes), format_bytes(wire), format_ratio(job.raw_bytes, wire),
-                   printable(job.cause)});
+    table.add_row({torn_mark(job.torn) + printable(job.name), std::to_string(job.id),
+                   std::to_string(job.epoch), job_state(job, now_ns), std::to_string(job.world),
+                   std::to_string(job.nodes), std::to_string(job.operations), format_bytes(job.raw_bytes),
+                   format_bytes(wire), format_ratio(job.raw_bytes, wire), printable(job.cause)});
   }
   return table.empty() ? "" : table.render("  ");
 }
@@ -52,21 +63,21 @@ std::string ranks_table(const CountersPage& page) {
                {"PID", kRight},
                {"SUBMITTED", kRight},
                {"LATE MEAN", kRight},
-               {"LATE MAX", kRight}});
+               {"LATE WORST", kRight}});
   for (const RankCounters& rank : page.ranks) {
     table.add_row({torn_mark(rank.torn) + std::to_string(rank.rank), job_name(page, rank.job),
                    std::string(name_of(rank.state)), std::to_string(rank.pid),
-                   std::to_string(rank.submissions), mean(rank.late_total_ns, rank.submissions),
+                   std::to_string(rank.submissions), mean(rank.late_total_ns, rank.late_count),
                    format_duration_ns(static_cast<double>(rank.late_max_ns))});
   }
   return table.empty() ? "" : table.render("  ");
 }
 
-std::string buckets_table(const CountersPage& page) {
+std::string buckets_table(const CountersPage& page, size_t most) {
   Table table({{"BUCKET"},
                {"JOB"},
                {"CODEC"},
-               {"ELEMENTS", kRight},
+               {"SIZE", kRight},
                {"OPS", kRight},
                {"DENSITY", kRight},
                {"RATIO", kRight},
@@ -74,64 +85,80 @@ std::string buckets_table(const CountersPage& page) {
                {"LAST", kRight},
                {"MEAN", kRight},
                {"PHASE"}});
+  size_t shown = 0;
+  size_t hidden = 0;
   for (const BucketCounters& bucket : page.buckets) {
     if (bucket.bucket == layout::kBarrierBucket) {
       continue;
     }
-    const uint64_t wire = bucket.payload_bytes + bucket.header_bytes;
-    std::string phase(name_of(bucket.phase));
-    if (bucket.missing_ranks > 0) {
-      phase += " (" + std::to_string(bucket.missing_ranks) + " missing)";
+    if (shown == most) {
+      ++hidden;
+      continue;
     }
+    ++shown;
+    const uint64_t wire = bucket.payload_bytes + bucket.header_bytes;
+    std::string phase = printable(phase_sentence(page, bucket));
     if (bucket.not_finite > 0) {
       phase += " (" + std::to_string(bucket.not_finite) + " not finite)";
     }
     table.add_row({torn_mark(bucket.torn) + printable(bucket.name), job_name(page, bucket.job),
-                   printable(bucket.codec), std::to_string(bucket.elements),
+                   printable(bucket.codec), format_bytes(bucket_bytes(bucket)),
                    std::to_string(bucket.operations), format_fixed(bucket.density * 100, 2) + "%",
                    format_ratio(bucket.raw_bytes, wire), format_fixed(bucket.residual_norm, 3),
                    format_duration_ns(static_cast<double>(bucket.last_ns)),
                    mean(bucket.total_ns, bucket.operations), phase});
   }
-  return table.empty() ? "" : table.render("  ");
+  const std::string more =
+      hidden == 0 ? "" : "  and " + std::to_string(hidden) + " smaller buckets (--all shows them)\n";
+  return table.empty() ? "" : table.render("  ") + more;
 }
 
 std::string peers_table(const CountersPage& page, uint64_t now_ns) {
-  Table table({{"PEER"}, {"JOB"}, {"STATE"}, {"RANKS"}, {"ADDRESS"}, {"PATH"}, {"LAST SIGN", kRight}});
+  Table table({{"PEER"}, {"JOB"}, {"STATE"}, {"RANKS"}, {"ADDRESS"}, {"PATH"}, {"LAST SIGN OF LIFE"}});
   for (const PeerCounters& peer : page.peers) {
     const uint64_t age = now_ns > peer.heartbeat_ns ? now_ns - peer.heartbeat_ns : 1;
     table.add_row({torn_mark(peer.torn) + printable(peer.node), job_name(page, peer.job),
                    std::string(name_of(peer.state)), printable(peer.ranks), printable(peer.address),
                    printable(peer.path),
-                   peer.heartbeat_ns == 0 ? "-" : format_duration_ns(static_cast<double>(age))});
+                   peer.heartbeat_ns == 0 ? "-" : format_duration_ns(static_cast<double>(age)) + " ago"});
   }
   return table.empty() ? "" : table.render("  ");
 }
 
+std::string headline(const DaemonReport& report) {
+  if (!report.page) {
+    return "gradwired in " + printable(report.runtime_dir) + ": " +
+           (report.state == DaemonState::kAbsent ? "not running" : "cannot be read") + "\n";
+  }
+  const CountersPage& page = *report.page;
+  const bool ended = !page.locked;
+  return "gradwired on " + printable(page.node) + ": " + std::string(state_name(report.state)) + " (" +
+         (ended ? "was pid " : "pid ") + std::to_string(page.pid) + ", version " + printable(page.version) +
+         ", transport " + printable(page.transport) + (ended ? ", was up " : ", up ") +
+         format_age(report.uptime_s) + ", " + printable(report.runtime_dir) + ")\n";
+}
+
+std::string kept_line(const CountersPage& page) {
+  if (page.kept_jobs == 0) {
+    return {};
+  }
+  return "  keeps " + format_bytes(page.kept_bytes) + " of residuals of " + std::to_string(page.kept_jobs) +
+         (page.kept_jobs == 1 ? " job that is not here now\n" : " jobs that are not here now\n");
+}
+
 }  // namespace
 
-std::string to_table(const std::vector<DaemonReport>& reports, uint64_t now_ns) {
+std::string to_table(const std::vector<DaemonReport>& reports, uint64_t now_ns, size_t most_buckets) {
   std::string out;
   for (const DaemonReport& report : reports) {
-    out += out.empty() ? "" : "\n";
-    if (report.page) {
-      const CountersPage& page = *report.page;
-      out += "gradwired on " + printable(page.node) + ": " + std::string(state_name(report.state)) +
-             " (pid " + std::to_string(page.pid) + ", version " + printable(page.version) + ", transport " +
-             printable(page.transport) + ", up " + format_age(report.uptime_s) + ", " +
-             printable(report.runtime_dir) + ")\n";
-    } else {
-      out += "gradwired in " + printable(report.runtime_dir) + ": not running\n";
-    }
+    out += (out.empty() ? "" : "\n") + headline(report);
     for (const std::string& reason : report.reasons) {
       out += "  ! " + printable(reason) + "\n";
     }
     if (report.page) {
       const CountersPage& page = *report.page;
-      for (const std::string& table :
-           {jobs_table(page), ranks_table(page), buckets_table(page), peers_table(page, now_ns)}) {
-        out += table;
-      }
+      out += kept_line(page) + jobs_table(page, now_ns) + ranks_table(page) +
+             buckets_table(page, most_buckets) + peers_table(page, now_ns);
     }
   }
   return out;

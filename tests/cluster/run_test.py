@@ -54,12 +54,12 @@ class RunBench(ClusterTest):
     def test_25_million_elements_on_two_nodes_with_two_ranks(self):
         for codec in ("none", "laco"):
             with self.subTest(codec=codec):
-                self.bench(2, 2, "100MB", "--iterations", "2", "--warmup", "0", codec=codec, patience=200)
+                self.bench(2, 2, "100000000", "--iterations", "2", "--warmup", "0", codec=codec, patience=200)
 
     def test_25_million_elements_on_four_nodes(self):
         for codec in ("l8", "lads"):
             with self.subTest(codec=codec):
-                self.bench(4, 1, "100MB", "--iterations", "2", "--warmup", "0", codec=codec, patience=200)
+                self.bench(4, 1, "100000000", "--iterations", "2", "--warmup", "0", codec=codec, patience=200)
 
 
 if __name__ == "__main__":

@@ -60,10 +60,32 @@ class Usage(Base):
         for arguments in ([], ["nonsense"], ["run"], ["run", "-n", "2"], ["run", "-n", "0", "--", "true"],
                           ["run", "-n", "1", "--set", "novalue", "--", "true"], ["status", "--", "x"],
                           ["status", "--nonsense"], ["bench", "--sizes", "7"], ["bench", "--sizes", "x"],
-                          ["bench", "--codec", "zip"]):
+                          ["bench", "--codec", "zip"], ["status", "--count", "2"],
+                          ["status", "--watch", "0"]):
             done = self.gradwire(*arguments)
             self.assertEqual(done.returncode, 2, (arguments, done.stderr))
             self.assertTrue(done.stderr, arguments)
+
+    def test_a_wrong_command_says_which_there_are(self):
+        self.assertIn("'bogus' is no command; there are: status, run, bench, version",
+                      self.gradwire("bogus").stderr)
+        self.assertIn("did you mean 'status'?", self.gradwire("statsu").stderr)
+        self.assertIn("a command is missing; there are: status", self.gradwire().stderr)
+
+    def test_a_wrong_setting_is_told_before_anything_starts(self):
+        done = self.gradwire("run", "-n", 2, "--set", "a.b=3", "--set", "clocks.peer_timout=1s", "--", "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'a.b': unknown option", done.stderr)
+        self.assertIn("did you mean", done.stderr)
+        self.assertEqual(self.left_over(), [])
+
+    def test_sizes_are_those_of_the_configuration(self):
+        done = self.gradwire("bench", "--sizes", "4KiB,1KB")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'1KB' is not a size: 'KB' may mean 1000 or 1024; write KiB", done.stderr)
+        help_text = self.gradwire("bench", "--help").stdout
+        self.assertIn("--no-verify", help_text)
+        self.assertNotIn("{false}", help_text)
 
     def test_help_and_version_are_0(self):
         for arguments in (["--help"], ["run", "--help"], ["status", "--help"], ["bench", "--help"],
@@ -84,6 +106,39 @@ class Usage(Base):
         self.assertIn("none.sock", done.stderr)
 
 
+class Watch(Base):
+    """With fake daemons, which have no jobs."""
+
+    def test_looks_again_until_the_count_and_appends(self):
+        done = self.gradwire("status", "--watch", 0.1, "--count", 3, "--runtime-dir", self.folder)
+        self.assertEqual(done.returncode, 3)
+        blocks = done.stdout.split("\n\n")
+        self.assertEqual(len(blocks), 3, done.stdout)
+        for block in blocks:
+            self.assertTrue(block.startswith("gradwired in "), done.stdout)
+        self.assertNotIn("\x1b", done.stdout)
+
+    def test_json_is_one_document_a_line(self):
+        done = self.gradwire("status", "--watch", 0.1, "--count", 2, "--json", "--runtime-dir", self.folder)
+        documents = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([document["schema_version"] for document in documents], [2, 2])
+
+    def test_ctrl_c_ends_it_with_0(self):
+        process = subprocess.Popen([COMMAND, "status", "--watch", "100", "--runtime-dir", str(self.folder)],
+                                   stdout=subprocess.PIPE, text=True, env=self.environment)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertTrue(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_an_unknown_object_is_4_with_what_there_is(self):
+        done = self.run_ranks('gradwire status --job x; echo "code $?"')
+        self.assertIn("[0] code 4", done.stdout.splitlines())
+        self.assertIn("[0] gradwire status: no job 'x' here; there are: none", done.stderr.splitlines())
+
+
 class Run(Base):
     def test_ranks_have_their_places_and_marks(self):
         done = self.run_ranks('echo "$GRADWIRE_RANK of $WORLD_SIZE on $GROUP_RANK:$LOCAL_RANK"; echo e >&2',
@@ -95,6 +150,19 @@ class Run(Base):
             self.assertIn(f"[{rank}] e", done.stderr.splitlines())
         self.assertIn("gradwired on node1: healthy", done.stdout)
         self.assertEqual(self.left_over(), [])
+
+    def test_ranks_find_the_command_and_it_finds_the_daemons(self):
+        done = self.run_ranks('gradwire status && echo "$PATH"', nodes=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("[0] gradwired on node0: healthy", done.stdout)
+        self.assertIn("[1] gradwired on node1: healthy", done.stdout)
+        self.assertIn(":" + os.environ["PATH"], done.stdout)
+
+    def test_ranks_find_the_library_and_the_package(self):
+        done = self.run_ranks(f'{sys.executable} -c "import ctypes, gradwire; '
+                              'ctypes.CDLL(\'libgradwire.so.0\'); print(gradwire.__name__)"')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("[0] gradwire", done.stdout.splitlines())
 
     def test_settings_reach_every_daemon_in_order(self):
         done = self.run_ranks("true", "--codec", "l8", "--set", "a.b=1", "--set", "a.b=2", "--keep", nodes=2)

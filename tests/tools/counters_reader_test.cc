@@ -24,17 +24,20 @@ TEST(CountersReader, ReadsWhatTheDaemonWrote) {
   EXPECT_EQ(got->pid, ::getpid());
   EXPECT_EQ(got->node, "worker-3");
   EXPECT_EQ(got->transport, "tcp");
+  EXPECT_EQ(got->stopped_unix_ns, 0u);
   ASSERT_EQ(got->jobs.size(), 1u);
   EXPECT_EQ(got->jobs[0].name, "train");
   EXPECT_EQ(got->jobs[0].world, 4u);
   EXPECT_EQ(got->jobs[0].header_bytes, 10'000u);
   ASSERT_EQ(got->ranks.size(), 2u);
   EXPECT_EQ(got->ranks[1].late_total_ns, 5'000'000u);
+  EXPECT_EQ(got->ranks[1].late_count, 10u);
   ASSERT_EQ(got->buckets.size(), 1u);
   EXPECT_EQ(got->buckets[0].codec, "laco");
   EXPECT_DOUBLE_EQ(got->buckets[0].density, 0.01);
   ASSERT_EQ(got->peers.size(), 1u);
   EXPECT_EQ(got->peers[0].address, "10.0.0.4:7470");
+  EXPECT_EQ(got->peers[0].node_index, 1u);
 }
 
 TEST(CountersReader, FindsRecordsInTheLastPlaces) {
@@ -144,11 +147,14 @@ TEST(CountersReader, RefusesPagesOfEveryShorterLength) {
 }
 
 TEST(CountersReader, RefusesOtherLayoutVersions) {
-  SyntheticPage page;
-  page.header().layout_version = 2;
-  const Status status = read_counters(page.path()).status();
-  EXPECT_EQ(status.code(), Code::kUnsupported);
-  EXPECT_THAT(status.message(), HasSubstr("version 2"));
+  for (const uint32_t version : {layout::kCountersVersion - 1, layout::kCountersVersion + 1}) {
+    SyntheticPage page;
+    page.header().layout_version = version;
+    const Status status = read_counters(page.path()).status();
+    EXPECT_EQ(status.code(), Code::kUnsupported);
+    EXPECT_THAT(status.message(), HasSubstr("has layout version " + std::to_string(version)));
+    EXPECT_THAT(status.message(), HasSubstr("reads version " + std::to_string(layout::kCountersVersion)));
+  }
 }
 
 TEST(CountersReader, RefusesSizesThatCannotBe) {

@@ -9,11 +9,11 @@ import struct
 import sys
 import time
 
-# Sizes of counters_layout.h, version 1.
-HEADER = struct.Struct("<QIIIIIIIIIIiIQQQ32s256s32sQ")
+# Sizes of counters_layout.h, version 2.
+HEADER = struct.Struct("<QIIIIIIIIIIiIQQQ32s256s32sQQQQ")
 HEADER_BYTES = 448
 CAPACITIES = (64, 512, 4096, 512)
-SIZES = (896, 64, 320, 448)
+SIZES = (1408, 64, 320, 512)
 
 
 def main():
@@ -41,8 +41,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while time.monotonic() - started < float(settings.get("fake.die_after", "1000")):
         now = time.monotonic_ns()
-        header = HEADER.pack(0x31304E5443525747, 1, HEADER_BYTES, *CAPACITIES, *SIZES, os.getpid(), 0, now,
-                             time.time_ns(), now, b"0.0.0", name.encode(), b"none", 0)
+        header = HEADER.pack(0x31304E5443525747, 2, HEADER_BYTES, *CAPACITIES, *SIZES, os.getpid(), 0, now,
+                             time.time_ns(), now, b"0.0.0", name.encode(), b"none", 0, 0, 0, 0)
         os.pwrite(page, header, 0)
         time.sleep(0.1)
     os._exit(9)

@@ -44,18 +44,32 @@ TEST(Format, NumbersThatAreNoneSaySo) {
   EXPECT_EQ(format_fixed(INFINITY, 2), "inf");
 }
 
-TEST(Format, SizesAreRead) {
+TEST(Format, MomentsAreInUtc) {
+  EXPECT_EQ(format_unix_time(0), "1970-01-01 00:00:00 UTC");
+  EXPECT_EQ(format_unix_time(1'896'080'700), "2030-01-31 09:05:00 UTC");
+}
+
+TEST(Format, SizesAreReadInTheUnitsOfTheConfiguration) {
   EXPECT_EQ(*parse_bytes("4KiB"), 4096u);
-  EXPECT_EQ(*parse_bytes("25MB"), 25'000'000u);
   EXPECT_EQ(*parse_bytes("1.5MiB"), 1'572'864u);
+  EXPECT_EQ(*parse_bytes("1TiB"), 1'099'511'627'776u);
   EXPECT_EQ(*parse_bytes("1000"), 1000u);
   EXPECT_EQ(*parse_bytes("8B"), 8u);
 }
 
 TEST(Format, SizesThatMakeNoSenseAreRefused) {
-  for (const char* text : {"", "KiB", "-1", "0", "1.5", "4 KiB", "4XiB", "1e30", "nan", "inf", "2000GB"}) {
+  for (const char* text :
+       {"", "KiB", "-1", "0", "1.5", "4 KiB", "4XiB", "4kib", "1e30", "nan", "inf", "2000GiB"}) {
     EXPECT_FALSE(parse_bytes(text).ok()) << text;
   }
+}
+
+TEST(Format, AUnitThatCouldMeanTwoThingsIsRefusedWithTheOneToWrite) {
+  for (const char* text : {"4KB", "4kB", "4K", "4k"}) {
+    EXPECT_NE(parse_bytes(text).status().message().find("write KiB"), std::string::npos) << text;
+  }
+  EXPECT_NE(parse_bytes("25MB").status().message().find("write MiB"), std::string::npos);
+  EXPECT_NE(parse_bytes("1XB").status().message().find("'XB' is not known"), std::string::npos);
 }
 
 TEST(Format, TextFromElsewhereIsMadeHarmless) {

@@ -8,8 +8,9 @@
 
 #include "config/config.h"
 #include "tests/tools/synthetic_page.h"
+#include "tools/discover.h"
 #include "tools/run/daemons.h"
-#include "tools/run/launcher.h"
+#include "tools/run/environment.h"
 #include "tools/run/locate.h"
 #include "tools/run/process.h"
 #include "tools/run/relay.h"
@@ -133,6 +134,7 @@ TEST(Daemons, TheConfigurationIsOneThatTheDaemonTakes) {
   EXPECT_EQ(loaded->config.node.runtime_dir, dir);
   EXPECT_EQ(loaded->config.node.socket, dir + "/gradwired.sock");
   EXPECT_EQ(loaded->config.node.socket_mode, 0600u);
+  EXPECT_NE(loaded->config.node.socket_group, config::NodeOptions{}.socket_group);
   EXPECT_EQ(loaded->config.peers.listen, "127.0.0.1");
   EXPECT_EQ(loaded->config.peers.port, 23456);
   EXPECT_EQ(loaded->config.peers.key_file, *key);
@@ -178,7 +180,7 @@ TEST(RankEnvironment, SaysThePlaceInEveryLaunchersWords) {
   place.run_id = "abc";
   place.master_port = 20002;
   place.library = "/lib/libgradwire.so";
-  place.python = "/python";
+  place.folders = {"/python", "/links", "/programs"};
   const Environment got = rank_environment({{"PYTHONPATH", "/own"}, {"RANK", "9"}}, place);
   const Environment want{{"GRADWIRE_SOCKET", "/run/x/gradwired.sock"},
                          {"GRADWIRE_RENDEZVOUS", "127.0.0.1:20001"},
@@ -195,9 +197,63 @@ TEST(RankEnvironment, SaysThePlaceInEveryLaunchersWords) {
                          {"MASTER_PORT", "20002"},
                          {"OMP_NUM_THREADS", "1"},
                          {"GRADWIRE_LIBRARY", "/lib/libgradwire.so"},
-                         {"PYTHONPATH", "/python:/own"}};
+                         {"PYTHONPATH", "/python:/own"},
+                         {"LD_LIBRARY_PATH", "/links"},
+                         {"PATH", "/programs:/usr/local/bin:/usr/bin:/bin"}};
   EXPECT_EQ(got, want);
   EXPECT_EQ(rank_environment({{"OMP_NUM_THREADS", "8"}}, place).at("OMP_NUM_THREADS"), "8");
+}
+
+TEST(RankEnvironment, SearchFoldersHoldOurPartsOnly) {
+  const TemporaryFolder root, installed;
+  std::ofstream(installed.path() + "/libgradwire.so.0.1.0") << "library";
+  std::ofstream(installed.path() + "/libfoo.so") << "somebody else's";
+  const auto made =
+      make_search_folders(root.path(), "/bin/sh", installed.path() + "/libgradwire.so.0.1.0", "");
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made->python, "");
+  EXPECT_EQ(read_file(made->library + "/libgradwire.so.0"), "library");
+  EXPECT_EQ(read_file(made->library + "/libgradwire.so"), "library");
+  EXPECT_FALSE(std::filesystem::exists(made->library + "/libfoo.so"));
+  EXPECT_TRUE(std::filesystem::exists(made->programs + "/gradwire"));
+  EXPECT_FALSE(make_search_folders(root.path() + "/none", "/bin/sh", "", "").ok());
+}
+
+TEST(Discover, FindsOnlyHeldPagesInFoldersOfOnesOwn) {
+  const TemporaryFolder parent;
+  SyntheticPage page;
+  const auto place = [&](const std::string& run, const std::string& node, bool held) {
+    const std::string dir = parent.path() + "/" + run + "/" + node;
+    std::filesystem::create_directories(dir);
+    if (held) {
+      std::filesystem::create_hard_link(page.path(), dir + "/counters");
+    } else {
+      std::ofstream(dir + "/counters") << "page";
+    }
+    return dir;
+  };
+  const std::string ten = place("gradwire-run.a", "node10", true);
+  const std::string two = place("gradwire-run.a", "node2", true);
+  place("gradwire-run.b", "node0", false);
+  place("other", "node0", true);
+  place("gradwire-run.open", "node0", true);
+  std::filesystem::permissions(parent.path() + "/gradwire-run.open", std::filesystem::perms(0777));
+  std::filesystem::create_symlink(parent.path() + "/gradwire-run.a", parent.path() + "/gradwire-run.link");
+  EXPECT_EQ(find_run_daemons(parent.path()), (std::vector<std::string>{two, ten}));
+  EXPECT_TRUE(find_run_daemons(parent.path() + "/none").empty());
+}
+
+TEST(Locate, FindsLibraryAndPackageWhereverTheyWereInstalled) {
+  const TemporaryFolder root;
+  const std::string bin = root.path() + "/bin";
+  std::filesystem::create_directories(bin);
+  EXPECT_EQ(find_client_library(bin), "");
+  EXPECT_EQ(find_python_package(bin), "");
+  std::filesystem::create_directories(root.path() + "/lib/some-triplet");
+  std::filesystem::create_directories(root.path() + "/lib/python3.12/site-packages/gradwire");
+  std::ofstream(root.path() + "/lib/some-triplet/libgradwire.so.0") << "x";
+  EXPECT_EQ(find_client_library(bin), root.path() + "/lib/some-triplet/libgradwire.so.0");
+  EXPECT_EQ(find_python_package(bin), root.path() + "/lib/python3.12/site-packages/gradwire");
 }
 
 TEST(Locate, FindsTheDaemonOfTheBuildTreeAndOfAnInstallation) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "client/layout/counters_layout.h"
+#include "client/layout/session_layout.h"
 #include "tools/counters_reader.h"
 
 namespace gradwire::tools {
@@ -111,6 +112,8 @@ class SyntheticPage {
       rank(i).rank = i;
       rank(i).submissions = 10;
       rank(i).late_total_ns = i * 5'000'000u;
+      rank(i).late_max_ns = i * 3'000'000u;
+      rank(i).late_count = 10;
     }
     bucket(0).id = 2;
     bucket(0).job = 1;
@@ -132,6 +135,9 @@ class SyntheticPage {
     put(peer(0).ranks, "2,3");
     put(peer(0).address, "10.0.0.4:7470");
     peer(0).heartbeat_ns = monotonic_ns();
+    peer(0).node_index = 1;
+    bucket(0).waits_for_node = UINT32_MAX;
+    bucket(0).operation = layout::kOpAllreduce;
   }
 
  private:

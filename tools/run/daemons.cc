@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -38,6 +39,12 @@ std::string yaml_quoted(const std::string& text) {
     out += c == '\'' ? std::string("''") : std::string(1, c);
   }
   return out + "'";
+}
+
+// The group that the socket has anyway; a group that is missing would be warned of.
+std::string own_group() {
+  const group* found = ::getgrgid(::getegid());
+  return found == nullptr ? "" : "  socket_group: " + yaml_quoted(found->gr_name) + "\n";
 }
 
 Status write_file(const std::string& path, const std::string& text) {
@@ -88,7 +95,8 @@ Result<std::string> write_key(const std::string& folder) {
 std::string daemon_yaml(const std::string& name, const std::string& runtime_dir, uint16_t port,
                         const std::string& key_file) {
   return "node:\n  name: " + name + "\n  runtime_dir: " + yaml_quoted(runtime_dir) +
-         "\n  socket_mode: '0600'\n" + "peers:\n  listen: 127.0.0.1\n  port: " + std::to_string(port) +
+         "\n  socket_mode: '0600'\n" + own_group() +
+         "peers:\n  listen: 127.0.0.1\n  port: " + std::to_string(port) +
          "\n  advertise: 127.0.0.1\n  key_file: " + yaml_quoted(key_file) +
          "\ntransport:\n  tls: 'tcp,self'\n  devices: lo\n";
 }

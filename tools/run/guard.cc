@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tools/discover.h"
 #include "tools/run/process.h"
 
 namespace gradwire::tools {
@@ -73,9 +74,7 @@ int wait_for_worker(pid_t worker, const sigset_t& signals) {
 }  // namespace
 
 int run_guarded(bool keep, const std::function<int(const std::string& folder)>& work) {
-  const char* parent = ::getenv("TMPDIR");
-  std::string folder =
-      std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/gradwire-run.XXXXXX";
+  std::string folder = run_parent() + "/gradwire-run.XXXXXX";
   const sigset_t signals = handled_signals();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &signals, &before);

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
+#include <system_error>
 #include <vector>
 
 namespace gradwire::tools {
@@ -14,6 +16,9 @@ namespace fs = std::filesystem;
 #ifndef GRADWIRE_LIBDIR
 #define GRADWIRE_LIBDIR "lib"
 #endif
+#ifndef GRADWIRE_PYTHON_DIR
+#define GRADWIRE_PYTHON_DIR "lib/python3/dist-packages"
+#endif
 
 std::vector<std::string> beside(const std::string& folder, std::initializer_list<const char*> places) {
   std::vector<std::string> out;
@@ -21,6 +26,20 @@ std::vector<std::string> beside(const std::string& folder, std::initializer_list
     out.push_back((fs::path(folder) / place).lexically_normal().string());
   }
   return out;
+}
+
+// Folders in a place beside `folder`, sorted.
+std::vector<std::string> below(const std::string& folder, const char* place) {
+  std::vector<std::string> found;
+  std::error_code error;
+  const fs::path parent = (fs::path(folder) / place).lexically_normal();
+  for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+    if (std::error_code ignored; at->is_directory(ignored)) {
+      found.push_back(at->path().string());
+    }
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 std::string first_existing(const std::vector<std::string>& candidates) {
@@ -35,10 +54,15 @@ std::string first_existing(const std::vector<std::string>& candidates) {
 
 }  // namespace
 
-std::string executable_folder() {
+std::string executable_path() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  return error ? std::string(".") : self.parent_path().string();
+  return error ? std::string() : self.string();
+}
+
+std::string executable_folder() {
+  const std::string self = executable_path();
+  return self.empty() ? std::string(".") : fs::path(self).parent_path().string();
 }
 
 Result<std::string> find_daemon(const std::string& folder) {
@@ -55,16 +79,30 @@ Result<std::string> find_daemon(const std::string& folder) {
   return Status(Code::kNotFound, "gradwired is not there (looked for " + looked + "); name it with --daemon");
 }
 
+// In the build tree, where the build was told to install it, and where an installation may have been moved
+// to.
 std::string find_client_library(const std::string& folder) {
-  return first_existing(beside(folder, {"../client/libgradwire.so", "../" GRADWIRE_LIBDIR "/libgradwire.so.0",
-                                        "../" GRADWIRE_LIBDIR "/libgradwire.so", "../lib/libgradwire.so"}));
+  std::vector<std::string> places =
+      beside(folder, {"../client/libgradwire.so.0", "../" GRADWIRE_LIBDIR "/libgradwire.so.0",
+                      "../lib/libgradwire.so.0", "../lib64/libgradwire.so.0"});
+  for (const std::string& library : below(folder, "../lib")) {
+    places.push_back(library + "/libgradwire.so.0");
+  }
+  return first_existing(places);
 }
 
 std::string find_python_package(const std::string& folder) {
-  const std::string package =
-      first_existing(beside(folder, {"../python/gradwire", "../lib/python3/dist-packages/gradwire",
-                                     "../" GRADWIRE_LIBDIR "/python3/dist-packages/gradwire"}));
-  return package.empty() ? package : fs::path(package).parent_path().string();
+  std::vector<std::string> places = beside(folder, {"../python/gradwire"});
+  // An absolute one stays as it is.
+  const fs::path installed = fs::path(folder) / ".." / GRADWIRE_PYTHON_DIR / "gradwire";
+  places.push_back(installed.lexically_normal().string());
+  for (const std::string& python : below(folder, "../lib")) {
+    if (fs::path(python).filename().string().starts_with("python3")) {
+      places.push_back(python + "/dist-packages/gradwire");
+      places.push_back(python + "/site-packages/gradwire");
+    }
+  }
+  return first_existing(places);
 }
 
 }  // namespace gradwire::tools

@@ -43,7 +43,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   const int in = ::open("/dev/null", O_RDONLY);
   if (in >= 0 && ::dup2(in, STDIN_FILENO) >= 0 && ::dup2(out, STDOUT_FILENO) >= 0 &&
       ::dup2(err, STDERR_FILENO) >= 0) {
-    ::execvpe(program, argv, env);
+    environ = const_cast<char**>(env);  // whose PATH is searched
+    ::execvp(program, argv);
   }
   const int error = errno;
   const ssize_t ignored = ::write(report, &error, sizeof(error));

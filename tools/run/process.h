@@ -43,7 +43,7 @@ Result<Pipe> make_pipe();
 Environment current_environment();
 
 struct SpawnSpec {
-  std::vector<std::string> argv;  // argv[0] is looked for in PATH
+  std::vector<std::string> argv;  // argv[0] is looked for in PATH of `environment`
   Environment environment;
   int stdout_fd = -1;
   int stderr_fd = -1;

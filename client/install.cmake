@@ -18,7 +18,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire-config.cmake
 configure_file(gradwire.pc.in ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-set(GRADWIRE_PYTHON_DIR "lib/python3/dist-packages" CACHE STRING "Where the Python package goes, below the prefix")
+include(GradwirePython)
 install(DIRECTORY python/gradwire DESTINATION ${GRADWIRE_PYTHON_DIR} FILES_MATCHING PATTERN "*.py")
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/examples/fashion_mnist.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire/examples)

@@ -21,8 +21,13 @@
 namespace gradwire::transport::testing {
 namespace {
 
-using namespace ucx_internal;
 using ::testing::HasSubstr;
+using ucx_internal::admission_filter;
+using ucx_internal::hosts_of_devices;
+using ucx_internal::NumericAddress;
+using ucx_internal::parse_address;
+using ucx_internal::PortGuard;
+using ucx_internal::without_own_unless_complete;
 using Hosts = std::vector<std::string>;
 
 constexpr int kSilenceMs = 100;  // a connection over the loopback device takes microseconds

@@ -143,16 +143,17 @@ std::vector<std::string> without_own_unless_complete(std::span<const std::string
 }  // namespace ucx_internal
 
 std::string device_of_address(std::string_view numeric_address) {
-  using namespace ucx_internal;
-  const auto wanted = parse_address(numeric_address);
+  using ucx_internal::InterfaceAddress;
+  const auto wanted = ucx_internal::parse_address(numeric_address);
   if (!wanted.ok()) {
     return {};
   }
-  const std::vector<InterfaceAddress> all = interface_addresses();
+  const std::vector<InterfaceAddress> all = ucx_internal::interface_addresses();
   for (const bool exactly : {true, false}) {
     for (const InterfaceAddress& found : all) {
-      const bool same =
-          exactly ? found.address == *wanted : is_loopback(*wanted) && is_loopback(found.address);
+      const bool same = exactly
+                            ? found.address == *wanted
+                            : ucx_internal::is_loopback(*wanted) && ucx_internal::is_loopback(found.address);
       if (found.up && same) {
         return found.interface;
       }

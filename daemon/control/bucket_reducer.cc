@@ -1,5 +1,6 @@
 #include "daemon/control/bucket_reducer.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace gradwire::control {
@@ -17,24 +18,60 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   return settings;
 }
 
+compress::BucketShape bucket_shape(const Manifest& manifest, uint32_t nodes, uint32_t max_payload) {
+  compress::BucketShape shape;
+  shape.nodes = nodes;
+  shape.max_message_bytes = max_payload;
+  for (const auto& [name, elements] : manifest.layers) {
+    shape.layers.push_back({name, elements});
+  }
+  return shape;
+}
+
 }  // namespace
+
+bool is_compressible(const Manifest& manifest) {
+  return (manifest.flags & kBucketGradient) != 0 &&
+         static_cast<compress::Dtype>(manifest.dtype) == compress::Dtype::kFloat32;
+}
 
 Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest, uint32_t nodes,
                                                               uint32_t max_payload,
                                                               const config::CompressionPolicy& policy) {
-  compress::BucketShape shape;
-  shape.nodes = nodes;
-  shape.max_message_bytes = max_payload;
+  const compress::BucketShape shape = bucket_shape(manifest, nodes, max_payload);
+  if (!is_compressible(manifest)) {
+    return compress::make_exact_reducer(shape, static_cast<compress::Dtype>(manifest.dtype));
+  }
   std::vector<compress::CodecSettings> settings;
   for (const auto& [name, elements] : manifest.layers) {
-    shape.layers.push_back({name, elements});
     settings.push_back(codec_settings(config::resolve_policy(policy, name)));
   }
-  const auto dtype = static_cast<compress::Dtype>(manifest.dtype);
-  if ((manifest.flags & kBucketGradient) != 0 && dtype == compress::Dtype::kFloat32) {
-    return compress::make_compressor(shape, settings);
+  return compress::make_compressor(shape, settings);
+}
+
+Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& manifest, uint32_t nodes,
+                                                             uint32_t max_payload,
+                                                             std::span<const uint32_t> rank_node) {
+  if (rank_node.empty() || manifest_elements(manifest) % rank_node.size() != 0) {
+    return std::unique_ptr<compress::BucketReducer>();
   }
-  return compress::make_exact_reducer(shape, dtype);
+  std::vector<uint32_t> rank_chunk;
+  for (const uint32_t node : rank_node) {
+    rank_chunk.push_back((node + 1) % nodes);
+  }
+  return compress::make_shard_reducer(bucket_shape(manifest, nodes, max_payload),
+                                      static_cast<compress::Dtype>(manifest.dtype), rank_chunk);
+}
+
+uint64_t residual_bytes(const Manifest& manifest, const config::CompressionPolicy& policy) {
+  if (!is_compressible(manifest)) {
+    return 0;
+  }
+  const bool any = std::any_of(manifest.layers.begin(), manifest.layers.end(), [&policy](const auto& layer) {
+    return layer.second > 0 && config::resolve_policy(policy, layer.first).codec != "none";
+  });
+  // The committed residual and the one of the operation in flight.
+  return any ? 2 * sizeof(float) * manifest_elements(manifest) : 0;
 }
 
 }  // namespace gradwire::control

@@ -4,14 +4,9 @@
 
 namespace gradwire::control {
 
-BucketRounds::BucketRounds(Scheduler& scheduler, Nanoseconds timeout, Json policy, uint32_t world,
-                           uint32_t nodes, Hooks hooks)
-    : scheduler_(scheduler),
-      timeout_(timeout),
-      policy_(std::move(policy)),
-      world_(world),
-      nodes_(nodes),
-      hooks_(std::move(hooks)) {}
+BucketRounds::BucketRounds(Scheduler& scheduler, Nanoseconds timeout, uint32_t world, uint32_t nodes,
+                           Hooks hooks)
+    : scheduler_(scheduler), timeout_(timeout), world_(world), nodes_(nodes), hooks_(std::move(hooks)) {}
 
 BucketRounds::RoundPtr BucketRounds::round_for(const std::string& name, uint32_t rank) {
   auto& rounds = forming_[name];
@@ -69,8 +64,10 @@ void BucketRounds::all_arrived(const RoundPtr& round) {
   }
   round->bucket = ++last_bucket_;
   building_[round->bucket] = round;
-  const Json document{
-      {"type", "bucket_ok"}, {"name", round->first.name}, {"bucket", round->bucket}, {"policy", policy_}};
+  const Json document{{"type", "bucket_ok"},
+                      {"name", round->first.name},
+                      {"bucket", round->bucket},
+                      {"policy", hooks_.policy()}};
   for (uint32_t node = 0; node < nodes_; ++node) {
     hooks_.send(node, document);
   }

@@ -25,9 +25,9 @@ class BucketRounds {
     std::function<std::string(uint32_t rank)> place;                  // "rank 3 (node b)"
     std::function<uint32_t(uint32_t rank)> node;                      // of a rank
     std::function<std::string(const std::vector<uint32_t>&)> places;  // of missing ranks
+    std::function<Json()> policy;                                     // for buckets created now
   };
-  BucketRounds(Scheduler& scheduler, Nanoseconds timeout, Json policy, uint32_t world, uint32_t nodes,
-               Hooks hooks);
+  BucketRounds(Scheduler& scheduler, Nanoseconds timeout, uint32_t world, uint32_t nodes, Hooks hooks);
 
   // `rank` belongs to the node that said so (checked by the caller).
   void created(uint32_t rank, const Manifest& manifest);
@@ -59,7 +59,6 @@ class BucketRounds {
 
   Scheduler& scheduler_;
   Nanoseconds timeout_;
-  Json policy_;
   uint32_t world_;
   uint32_t nodes_;
   Hooks hooks_;

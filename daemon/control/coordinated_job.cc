@@ -7,12 +7,12 @@
 namespace gradwire::control {
 
 CoordinatedJob::CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& options, JobIdentity identity,
-                               uint64_t counter, Hooks hooks)
+                               Hooks hooks)
     : scheduler_(scheduler),
       options_(options),
       identity_(std::move(identity)),
-      counter_(counter),
       hooks_(std::move(hooks)),
+      forming_since_(scheduler.now()),
       deadline_(scheduler),
       grace_(scheduler) {}
 
@@ -31,6 +31,11 @@ std::optional<std::string> CoordinatedJob::place(uint32_t rank) const {
   }
   const Node& node = nodes_.at(found->second);
   return "node " + node.info.name + " (pid " + std::to_string(node.ranks.at(rank).pid) + ")";
+}
+
+bool CoordinatedJob::is_at(uint32_t rank, const std::string& instance) const {
+  const auto found = rank_node_.find(rank);
+  return found != rank_node_.end() && nodes_.at(found->second).info.instance == instance;
 }
 
 std::string CoordinatedJob::place_of(uint32_t rank) const {
@@ -67,8 +72,10 @@ void CoordinatedJob::node_ready(Node& node) {
     state_ = State::kRunning;
     deadline_.stop();
     broadcast({{"type", "go"}});
+    hooks_.running(*this);
     log_info("job_formed", {{"job", identity_.name},
                             {"run", identity_.run_id},
+                            {"epoch", std::to_string(counter_)},
                             {"world", std::to_string(world_)},
                             {"nodes", std::to_string(nodes_.size())}});
   }
@@ -87,6 +94,9 @@ Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json
   if (type == "stopping") {
     lost(key, read_failure(document));
     return ok_status();
+  }
+  if (type == "past") {
+    return past(node, document);
   }
   if (state_ == State::kForming) {
     return Status(Code::kCorrupt, "a document '" + clean(type, 40) + "' before the job is complete");
@@ -116,6 +126,9 @@ Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json
   if (type == "stall") {
     return stall(document);
   }
+  if (type == "moved_on") {
+    return moved_on(document);
+  }
   if (type == "misses") {
     return stalls_->misses(node.index, document, world_);
   }
@@ -143,6 +156,29 @@ Status CoordinatedJob::stall(const Json& document) {
   GRADWIRE_RETURN_IF_ERROR(report.status());
   stalls_->stalled(*report);
   return ok_status();
+}
+
+// Some node sees it move again: nobody needs to be told of it any more.
+Status CoordinatedJob::moved_on(const Json& document) {
+  Fields fields(document);
+  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
+  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("moved_on"));
+  broadcast({{"type", "moved_on"}, {"bucket", bucket}, {"sequence", sequence}});
+  return ok_status();
+}
+
+void CoordinatedJob::verdict(const StallReport& report, const std::string& sentence) {
+  if (report.deadline) {
+    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options_.operation_timeout);
+    abort(Status(Code::kDeadlineExceeded, "operation_timeout (" +
+                                              format_duration_ms(static_cast<uint64_t>(timeout.count())) +
+                                              "): " + sentence));
+    return;
+  }
+  log_warning("stall", {{"job", identity_.name}, {"what", sentence}});
+  broadcast(
+      {{"type", "stalled"}, {"bucket", report.bucket}, {"sequence", report.sequence}, {"message", sentence}});
 }
 
 Status CoordinatedJob::rank_left(NodeKey key, const Json& document) {
@@ -179,7 +215,7 @@ Status CoordinatedJob::rank_gone(NodeKey key, const Json& document) {
     return ok_status();
   }
   if (!left_.contains(rank)) {
-    abort(Status(Code::kAborted, "rank " + std::to_string(rank) + " on node " + node.info.name + " " + why));
+    abort(rank_gone_status(rank, node.info.name, why));
   }
   return ok_status();
 }

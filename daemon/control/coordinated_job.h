@@ -29,12 +29,14 @@ using NodeKey = uint64_t;  // a member's connection, never reused
 class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
  public:
   struct Hooks {
-    std::function<void(CoordinatedJob&)> formed;  // it takes no more ranks
+    std::function<void(CoordinatedJob&)> formed;   // it takes no more ranks
+    std::function<void(CoordinatedJob&)> running;  // every node has it
+    std::function<uint64_t()> last_epoch;          // that ran here under this identity; 0: none is known
+    std::function<std::string(Nanoseconds since)> refusals;  // of connections, for people; may be empty
     // It has ended; every member has been told. The job may be forgotten.
     std::function<void(CoordinatedJob&, const Status& cause)> over;
   };
-  CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& options, JobIdentity identity,
-                 uint64_t counter, Hooks hooks);
+  CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& options, JobIdentity identity, Hooks hooks);
 
   const JobIdentity& identity() const { return identity_; }
   bool forming() const { return state_ == State::kForming; }
@@ -45,6 +47,10 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   void join(NodeKey key, const RankJoin& join);
   // Where the rank is, unless it has left or never came.
   std::optional<std::string> place(uint32_t rank) const;
+  // Whether it is on that daemon.
+  bool is_at(uint32_t rank, const std::string& instance) const;
+  uint64_t counter() const { return counter_; }  // 0 while forming
+  bool ended_in_order() const { return world_ != 0 && left_.size() == world_; }
 
   // A document of an attached member, other than hello, join and beat. kCorrupt: odd, the link must end.
   Status document(NodeKey key, const std::string& type, const Json& document);
@@ -64,6 +70,7 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
     uint32_t index = 0;  // in the epoch
     bool ready = false;
     std::map<uint32_t, Rank> ranks;
+    std::optional<Past> past;
   };
 
   std::vector<uint32_t> ranks_of(const Node& node) const;
@@ -73,18 +80,23 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   void broadcast(const Json& document);
   void expire();
   void start_epoch();
+  void make_parts();
+  std::optional<Past> merged_past() const;
+  void verdict(const StallReport& report, const std::string& sentence);
   void node_ready(Node& node);
   Status bucket(NodeKey key, const Json& document);
   Status rank_left(NodeKey key, const Json& document);
   Status rank_gone(NodeKey key, const Json& document);
+  Status past(Node& node, const Json& document);
   Status stall(const Json& document);
+  Status moved_on(const Json& document);
   void suspect(const Node& node, const Status& cause);
   void rank_withdrawn();  // while forming
 
   Scheduler& scheduler_;
   const CoordinatorOptions& options_;
   JobIdentity identity_;
-  uint64_t counter_;
+  uint64_t counter_ = 0;
   Hooks hooks_;
   State state_ = State::kForming;
   uint32_t world_ = 0;
@@ -93,6 +105,7 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   std::map<uint32_t, NodeKey> rank_node_;
   std::set<uint32_t> left_;
   Nanoseconds join_deadline_{};
+  Nanoseconds forming_since_{};
   Timer deadline_;  // of joining and of connecting
   Timer grace_;     // a cause from the data path waits for a better one
   std::unique_ptr<BucketRounds> rounds_;

@@ -2,16 +2,9 @@
 #include <algorithm>
 
 #include "daemon/control/coordinated_job.h"
-#include "daemon/control/log.h"
+#include "daemon/control/pasts.h"
 
 namespace gradwire::control {
-namespace {
-
-uint64_t to_ms(Nanoseconds duration) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
-}
-
-}  // namespace
 
 void CoordinatedJob::attach(NodeKey key, LinkPtr link, const NodeInfo& info) {
   Node& node = nodes_[key];
@@ -77,9 +70,11 @@ void CoordinatedJob::expire() {
         present += (present.empty() ? "" : ", ") + describe_node(node.info.name, ranks_of(node));
       }
     }
+    const std::string refusals = hooks_.refusals(forming_since_);
     abort(Status(Code::kDeadlineExceeded,
                  describe(identity_) + ": rank" + (missing.size() == 1 ? " " : "s ") + list_ranks(missing) +
-                     " of " + std::to_string(world_) + " did not join in time; there are " + present));
+                     " of " + std::to_string(world_) + " did not join in time; there are " + present +
+                     (refusals.empty() ? "" : "; refused meanwhile: " + refusals)));
     return;
   }
   std::string silent;
@@ -108,54 +103,71 @@ void CoordinatedJob::start_epoch() {
     return nodes_.at(a).ranks.begin()->first < nodes_.at(b).ranks.begin()->first;
   });
   state_ = State::kConnecting;
+  for (uint32_t index = 0; index < order_.size(); ++index) {
+    nodes_.at(order_[index]).index = index;
+  }
   Epoch epoch;
+  epoch.past = merged_past();
+  counter_ = epoch.past ? epoch.past->epoch + 1 : 1;
   epoch.key = options_.random(16);
   epoch.counter = counter_;
   epoch.world = world_;
   epoch.max_payload = first.max_payload;
-  for (uint32_t index = 0; index < order_.size(); ++index) {
-    Node& node = nodes_.at(order_[index]);
-    node.index = index;
+  for (const NodeKey key : order_) {
+    const Node& node = nodes_.at(key);
     epoch.nodes.push_back({node.info.name, node.info.instance, node.info.transport_address,
-                           node.info.control_address, ranks_of(node)});
+                           node.info.control_address, node.info.data_hosts, ranks_of(node)});
   }
+  make_parts();
+  hooks_.formed(*this);
+  deadline_.start(options_.operation_timeout, [this] { expire(); });
+  for (const NodeKey key : order_) {
+    Node& node = nodes_.at(key);
+    epoch.index = node.index;
+    node.link->send(epoch_document(epoch));
+    node.past.reset();
+  }
+}
+
+Status CoordinatedJob::past(Node& node, const Json& document) {
+  Result<Past> past = read_node_past(document);
+  GRADWIRE_RETURN_IF_ERROR(past.status());
+  if (state_ == State::kForming) {
+    node.past = std::move(*past);
+  }
+  return ok_status();
+}
+
+std::optional<Past> CoordinatedJob::merged_past() const {
+  std::vector<NodePast> pasts;
+  for (const NodeKey key : order_) {
+    const Node& node = nodes_.at(key);
+    pasts.push_back({node.past ? &*node.past : nullptr, node.ranks.begin()->first});
+  }
+  Past merged = merge_pasts(pasts, hooks_.last_epoch());
+  return merged.epoch == 0 ? std::nullopt : std::optional<Past>(std::move(merged));
+}
+
+void CoordinatedJob::make_parts() {
   const auto nodes = static_cast<uint32_t>(order_.size());
   const auto send = [this](uint32_t index, const Json& document) {
     nodes_.at(order_[index]).link->send(document);
   };
   const auto all_places = [this](const std::vector<uint32_t>& ranks) { return places(ranks); };
+  const auto node_text = [this](uint32_t index) {
+    const Node& node = nodes_.at(order_[index]);
+    return describe_node(node.info.name, ranks_of(node));
+  };
   rounds_ = std::make_unique<BucketRounds>(
-      scheduler_, options_.operation_timeout, options_.policy, world_, nodes,
+      scheduler_, options_.operation_timeout, world_, nodes,
       BucketRounds::Hooks{send, [this](uint32_t rank) { return place_of(rank); },
-                          [this](uint32_t rank) { return nodes_.at(rank_node_.at(rank)).index; },
-                          all_places});
+                          [this](uint32_t rank) { return nodes_.at(rank_node_.at(rank)).index; }, all_places,
+                          [this] { return options_.policy; }});
   stalls_ = std::make_unique<StallWatch>(
       scheduler_, options_.peer_timeout, nodes,
-      StallWatch::Hooks{send, all_places,
-                        [this](uint32_t index) {
-                          const Node& node = nodes_.at(order_[index]);
-                          return describe_node(node.info.name, ranks_of(node));
-                        },
-                        [this](const StallReport& report, const std::string& sentence) {
-                          if (report.deadline) {
-                            abort(Status(Code::kDeadlineExceeded,
-                                         "operation_timeout (" +
-                                             format_duration_ms(to_ms(options_.operation_timeout)) +
-                                             "): " + sentence));
-                            return;
-                          }
-                          log_warning("stall", {{"job", identity_.name}, {"what", sentence}});
-                          broadcast({{"type", "stalled"},
-                                     {"bucket", report.bucket},
-                                     {"sequence", report.sequence},
-                                     {"message", sentence}});
-                        }});
-  hooks_.formed(*this);
-  deadline_.start(options_.operation_timeout, [this] { expire(); });
-  for (uint32_t index = 0; index < nodes; ++index) {
-    epoch.index = index;
-    nodes_.at(order_[index]).link->send(epoch_document(epoch));
-  }
+      StallWatch::Hooks{
+          send, all_places, node_text,
+          [this](const StallReport& report, const std::string& sentence) { verdict(report, sentence); }});
 }
 
 }  // namespace gradwire::control

@@ -8,6 +8,7 @@ namespace gradwire::control {
 namespace {
 
 constexpr size_t kRememberedIdentities = 4096;
+constexpr size_t kRememberedRefusals = 8;
 
 }  // namespace
 
@@ -130,9 +131,19 @@ Status Coordinator::join(NodeKey key, Member& member, const Json& document) {
     answer["rank"] = join->rank;
     member.link->send(answer);
   };
-  const Identity& identity = identities_[member.identity];
-  for (const auto& running : identity.running) {
-    if (const auto place = running->place(join->rank)) {
+  if (!refusal_.ok()) {
+    refuse(refusal_);
+    return ok_status();
+  }
+  Identity& identity = identities_[member.identity];
+  const auto all_running = identity.running;  // ending one changes the list
+  for (const auto& running : all_running) {
+    const auto place = running->place(join->rank);
+    if (place && running->is_at(join->rank, member.info.instance)) {
+      // That daemon knows whom it serves: the process before is gone, and the word of it is on its way.
+      running->abort(rank_gone_status(join->rank, member.info.name,
+                                      "has started again (pid " + std::to_string(join->pid) + ")"));
+    } else if (place) {
       refuse(Status(Code::kAlreadyExists, "rank " + std::to_string(join->rank) + " of " +
                                               describe(member.identity) + " joined on node " +
                                               member.info.name + " (pid " + std::to_string(join->pid) +
@@ -140,8 +151,8 @@ Status Coordinator::join(NodeKey key, Member& member, const Json& document) {
       return ok_status();
     }
   }
-  if (identity.failed && !identity.failed->knows(join->rank) &&
-      scheduler_.now() - identity.failed_at < options_.peer_timeout) {
+  if (is_straggler(identity, *join)) {
+    identity.told.insert(join->rank);
     refuse(identity.failure);
     return ok_status();
   }
@@ -156,6 +167,34 @@ Status Coordinator::join(NodeKey key, Member& member, const Json& document) {
   return ok_status();
 }
 
+// A process that is older than the failure belongs to the launch that failed, unless it has heard of it; a
+// younger one belongs to the next launch, which must form.
+bool Coordinator::is_straggler(const Identity& identity, const RankJoin& join) const {
+  if (!identity.failed || identity.failed->knows(join.rank) || identity.told.contains(join.rank)) {
+    return false;
+  }
+  const Nanoseconds since = scheduler_.now() - identity.failed_at;
+  return since < options_.peer_timeout && std::chrono::milliseconds(join.age_ms) > since;
+}
+
+void Coordinator::connection_refused(const std::string& source, const std::string& cause) {
+  std::erase_if(refusals_, [&source](const Refusal& refusal) { return refusal.source == source; });
+  refusals_.push_back({source, cause, scheduler_.now()});
+  if (refusals_.size() > kRememberedRefusals) {
+    refusals_.pop_front();
+  }
+}
+
+std::string Coordinator::refusals(Nanoseconds since) const {
+  std::string text;
+  for (const Refusal& refusal : refusals_) {
+    if (refusal.when >= since) {
+      text += (text.empty() ? "" : ", ") + refusal.source + " (" + refusal.cause + ")";
+    }
+  }
+  return text;
+}
+
 std::shared_ptr<CoordinatedJob> Coordinator::forming_job(const JobIdentity& identity) {
   if (identities_.size() > kRememberedIdentities) {
     std::erase_if(identities_, [&identity](const auto& entry) {
@@ -165,12 +204,18 @@ std::shared_ptr<CoordinatedJob> Coordinator::forming_job(const JobIdentity& iden
   Identity& state = identities_[identity];
   if (!state.forming) {
     state.forming = std::make_shared<CoordinatedJob>(
-        scheduler_, options_, identity, ++state.epochs,
+        scheduler_, options_, identity,
         CoordinatedJob::Hooks{[this](CoordinatedJob& job) {
                                 Identity& its = identities_[job.identity()];
                                 its.running.push_back(std::move(its.forming));
                                 its.forming = nullptr;
                               },
+                              [this](CoordinatedJob& job) {
+                                uint64_t& last = identities_[job.identity()].last_epoch;
+                                last = std::max(last, job.counter());
+                              },
+                              [this, identity] { return identities_[identity].last_epoch; },
+                              [this](Nanoseconds since) { return refusals(since); },
                               [this](CoordinatedJob& job, const Status& cause) { job_over(job, cause); }});
   }
   return state.forming;
@@ -183,11 +228,15 @@ void Coordinator::job_over(CoordinatedJob& job, const Status& cause) {
     identity.forming = nullptr;
     if (cause.code() == Code::kMismatch) {
       identity.failed = self;
+      identity.told.clear();
       identity.failure = cause;
       identity.failed_at = scheduler_.now();
     }
   }
   std::erase(identity.running, self);
+  if (job.ended_in_order() && identity.running.empty()) {
+    identity.last_epoch = 0;  // the next run of that name is another one
+  }
   // Later, because the job and its members are in use further up the stack.
   scheduler_.post([this, self, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) {
@@ -224,6 +273,19 @@ void Coordinator::drop(NodeKey key) {
     member->link->close();
     member->hello_deadline.stop();
     scheduler_.post([member] {});  // it is in use further up the stack
+  }
+}
+
+void Coordinator::drain(const Status& cause) {
+  refusal_ = cause;
+  std::vector<std::shared_ptr<CoordinatedJob>> jobs;
+  for (const auto& [identity, state] : identities_) {
+    if (state.forming) {
+      jobs.push_back(state.forming);
+    }
+  }
+  for (const auto& job : jobs) {
+    job->abort(cause);
   }
 }
 

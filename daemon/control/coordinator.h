@@ -4,8 +4,10 @@
 // A state machine without I/O on one thread.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "daemon/control/coordinated_job.h"
@@ -22,6 +24,13 @@ class Coordinator {
 
   // A member's link, before its hello.
   void accept(LinkPtr link);
+  // Ends the jobs that are forming with this cause, and refuses ranks that join from now on.
+  void drain(const Status& cause);
+  // A connection that never became a link, by its source's numeric address: those who wait for ranks in vain
+  // hear of it.
+  void connection_refused(const std::string& source, const std::string& cause);
+  // Of buckets that are created from now on, in running jobs too.
+  void set_policy(Json policy) { options_.policy = std::move(policy); }
   // Ends all jobs with this cause.
   void stop(const Status& cause);
 
@@ -41,18 +50,25 @@ class Coordinator {
     Timer hello_deadline;
   };
   struct Identity {
-    uint64_t epochs = 0;
+    uint64_t last_epoch = 0;  // that ran; 0 after an orderly end
     std::shared_ptr<CoordinatedJob> forming;
     std::vector<std::shared_ptr<CoordinatedJob>> running;
-    // Ranks that come a moment after the others failed to agree hear the same cause.
+    // Ranks that come a moment after the others failed to agree hear the same cause, once.
     std::shared_ptr<CoordinatedJob> failed;
+    std::set<uint32_t> told;
     Status failure;
     Nanoseconds failed_at{};
+  };
+  struct Refusal {
+    std::string source, cause;
+    Nanoseconds when{};
   };
 
   void received(NodeKey key, const Json& document);
   Status greet(NodeKey key, Member& member, const Json& document);
   Status join(NodeKey key, Member& member, const Json& document);
+  bool is_straggler(const Identity& identity, const RankJoin& join) const;
+  std::string refusals(Nanoseconds since) const;
   void closed(NodeKey key, const Status& why);
   void drop(NodeKey key);  // closes the link
   std::shared_ptr<CoordinatedJob> forming_job(const JobIdentity& identity);
@@ -60,9 +76,11 @@ class Coordinator {
 
   Scheduler& scheduler_;
   CoordinatorOptions options_;
+  Status refusal_;  // ok: ranks are welcome
   NodeKey last_key_ = 0;
   std::map<NodeKey, std::unique_ptr<Member>> members_;
   std::map<JobIdentity, Identity> identities_;
+  std::deque<Refusal> refusals_;                                // the latest, one a source
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for work that is posted
 };
 

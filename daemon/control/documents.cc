@@ -1,10 +1,15 @@
 #include "daemon/control/documents.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <array>
 #include <optional>
 
 namespace gradwire::control {
 namespace {
+
+constexpr uint64_t kMaxEpoch = uint64_t{1} << 52;
 
 std::optional<Code> code_from_name(std::string_view name) {
   for (int value = 1; value <= static_cast<int>(Code::kInternal); ++value) {
@@ -20,6 +25,78 @@ std::string major_minor(const std::string& version) {
   const size_t first = version.find('.');
   const size_t second = first == std::string::npos ? first : version.find('.', first + 1);
   return version.substr(0, second);
+}
+
+// Members epoch, unknown_nodes and buckets, of all nodes together.
+Json merged_past(const Past& past) {
+  Json buckets = Json::array();
+  for (const Past::Bucket& bucket : past.buckets) {
+    buckets.push_back(Json::array({bucket.name, bucket.lowest, bucket.highest, bucket.highest_rank}));
+  }
+  return {{"epoch", past.epoch}, {"unknown_nodes", past.unknown_nodes}, {"buckets", std::move(buckets)}};
+}
+
+bool is_numeric_address(const std::string& text) {
+  std::array<unsigned char, 16> address;
+  return inet_pton(AF_INET, text.c_str(), address.data()) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), address.data()) == 1;
+}
+
+std::vector<std::string> read_hosts(Fields& fields) {
+  std::vector<std::string> hosts;
+  const Json* entries = fields.array("data_hosts", kMaxDataHosts);
+  for (size_t i = 0; entries != nullptr && i < entries->size(); ++i) {
+    const auto* host = (*entries)[i].get_ptr<const std::string*>();
+    if (host == nullptr || !is_numeric_address(*host)) {
+      fields.complain("data_hosts", "has an entry that is not an IPv4 or IPv6 address in digits");
+      return {};
+    }
+    hosts.push_back(*host);
+  }
+  return hosts;
+}
+
+// [name, number ...] with `numbers` numbers, the last of which may be -1 where there are three.
+bool is_past_bucket(const Json& entry, size_t numbers) {
+  if (!entry.is_array() || entry.size() != 1 + numbers || !entry[0].is_string()) {
+    return false;
+  }
+  const auto& name = entry[0].get_ref<const std::string&>();
+  bool good = !name.empty() && name.size() <= kMaxName;
+  for (size_t i = 1; i <= numbers; ++i) {
+    const bool number = entry[i].is_number_unsigned() && entry[i].get<uint64_t>() <= (uint64_t{1} << 53);
+    const bool nobody = i == 3 && entry[i].is_number_integer() && entry[i].get<int64_t>() == -1;
+    good = good && (number || nobody);
+  }
+  return good;
+}
+
+// Buckets as a node (one number) or as the coordinator (three) tells them.
+std::vector<Past::Bucket> read_past_buckets(Fields& fields, size_t numbers) {
+  std::vector<Past::Bucket> buckets;
+  size_t names = 0;
+  const Json* entries = fields.array("buckets", kMaxPastBuckets);
+  for (size_t i = 0; entries != nullptr && i < entries->size(); ++i) {
+    const Json& entry = (*entries)[i];
+    if (!is_past_bucket(entry, numbers)) {
+      fields.complain("buckets", "has an entry that is not a name and sequence numbers");
+      return {};
+    }
+    Past::Bucket bucket;
+    bucket.name = entry[0].get<std::string>();
+    bucket.lowest = entry[1].get<uint64_t>();
+    bucket.highest = numbers == 3 ? entry[2].get<uint64_t>() : bucket.lowest;
+    const int64_t rank = numbers == 3 ? entry[3].get<int64_t>() : -1;
+    names += bucket.name.size();
+    if (bucket.lowest > bucket.highest || rank >= int64_t{kMaxWorld} || names > kMaxPastNames ||
+        (i > 0 && bucket.name <= buckets.back().name)) {
+      fields.complain("buckets", "has names out of order or too many, or a lowest number above the highest");
+      return {};
+    }
+    bucket.highest_rank = static_cast<int32_t>(rank);
+    buckets.push_back(std::move(bucket));
+  }
+  return buckets;
 }
 
 Status check_epoch(const Epoch& epoch) {
@@ -59,6 +136,7 @@ Json hello_document(const NodeInfo& node, const JobIdentity* job) {
                 {"transport", node.transport},
                 {"transport_address", to_hex(node.transport_address)},
                 {"control_address", node.control_address},
+                {"data_hosts", node.data_hosts},
                 {"max_payload", node.max_payload},
                 {"peer_timeout_ms", node.peer_timeout_ms},
                 {"operation_timeout_ms", node.operation_timeout_ms}};
@@ -77,6 +155,9 @@ Result<NodeInfo> read_hello(const Json& document) {
   node.transport = fields.text("transport", 1, 63);
   node.transport_address = fields.hex("transport_address", 0, kMaxTransportAddress);
   node.control_address = fields.text("control_address", 0, 300);
+  if (fields.number<uint32_t>("protocol", 0, UINT32_MAX) == kPeerProtocol) {
+    node.data_hosts = read_hosts(fields);
+  }
   node.max_payload = fields.number<uint32_t>("max_payload", 1024, 1u << 30);
   node.peer_timeout_ms = fields.number("peer_timeout_ms", 1, uint64_t{1} << 40);
   node.operation_timeout_ms = fields.number("operation_timeout_ms", 1, uint64_t{1} << 40);
@@ -120,7 +201,8 @@ Json join_document(const RankJoin& join) {
           {"rank", join.rank},
           {"world", join.world},
           {"pid", join.pid},
-          {"timeout_ms", join.timeout_ms}};
+          {"timeout_ms", join.timeout_ms},
+          {"age_ms", join.age_ms}};
 }
 
 Result<RankJoin> read_join(const Json& document) {
@@ -130,10 +212,42 @@ Result<RankJoin> read_join(const Json& document) {
   join.rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
   join.pid = fields.number<int32_t>("pid", 0, INT32_MAX);
   join.timeout_ms = fields.number("timeout_ms", 1, uint64_t{1} << 40);
+  join.age_ms = fields.number("age_ms", 0, uint64_t{1} << 53);
   if (!fields.ok()) {
     return fields.status().with_context("join");
   }
   return join;
+}
+
+Json node_past_document(const Past& past) {
+  Json buckets = Json::array();
+  for (const Past::Bucket& bucket : past.buckets) {
+    buckets.push_back(Json::array({bucket.name, bucket.highest}));
+  }
+  return {{"type", "past"}, {"epoch", past.epoch}, {"buckets", std::move(buckets)}};
+}
+
+Result<Past> read_node_past(const Json& document) {
+  Fields fields(document);
+  Past past;
+  past.epoch = fields.number("epoch", 1, kMaxEpoch);
+  past.buckets = read_past_buckets(fields, 1);
+  if (!fields.ok()) {
+    return fields.status().with_context("past");
+  }
+  return past;
+}
+
+size_t limit_past(Past* past) {
+  size_t kept = 0;
+  size_t names = 0;
+  while (kept < std::min(past->buckets.size(), kMaxPastBuckets) &&
+         names + past->buckets[kept].name.size() <= kMaxPastNames) {
+    names += past->buckets[kept++].name.size();
+  }
+  const size_t left_out = past->buckets.size() - kept;
+  past->buckets.resize(kept);
+  return left_out;
 }
 
 Json epoch_document(const Epoch& epoch) {
@@ -143,18 +257,23 @@ Json epoch_document(const Epoch& epoch) {
                      {"instance", to_hex(node.instance)},
                      {"transport_address", to_hex(node.transport_address)},
                      {"control_address", node.control_address},
+                     {"data_hosts", node.data_hosts},
                      {"ranks", node.ranks}});
   }
-  return {{"type", "epoch"},          {"key", to_hex(epoch.key)}, {"counter", epoch.counter},
-          {"world", epoch.world},     {"index", epoch.index},     {"max_payload", epoch.max_payload},
-          {"nodes", std::move(nodes)}};
+  Json document{{"type", "epoch"},          {"key", to_hex(epoch.key)}, {"counter", epoch.counter},
+                {"world", epoch.world},     {"index", epoch.index},     {"max_payload", epoch.max_payload},
+                {"nodes", std::move(nodes)}};
+  if (epoch.past) {
+    document["past"] = merged_past(*epoch.past);
+  }
+  return document;
 }
 
 Result<Epoch> read_epoch(const Json& document) {
   Fields fields(document);
   Epoch epoch;
   epoch.key = fields.hex("key", 16, 16);
-  epoch.counter = fields.number("counter", 1, uint64_t{1} << 53);
+  epoch.counter = fields.number("counter", 1, kMaxEpoch + 1);
   epoch.world = fields.number<uint32_t>("world", 1, kMaxWorld);
   epoch.index = fields.number<uint32_t>("index", 0, kMaxWorld - 1);
   epoch.max_payload = fields.number<uint32_t>("max_payload", 1024, 1u << 30);
@@ -166,11 +285,25 @@ Result<Epoch> read_epoch(const Json& document) {
     node.instance = entry.hex("instance", 16, 16);
     node.transport_address = entry.hex("transport_address", 0, kMaxTransportAddress);
     node.control_address = entry.text("control_address", 0, 300);
+    node.data_hosts = read_hosts(entry);
     node.ranks = entry.numbers("ranks", kMaxWorld, kMaxWorld - 1);
     if (!entry.ok()) {
       return entry.status().with_context("epoch, node " + std::to_string(i));
     }
     epoch.nodes.push_back(std::move(node));
+  }
+  if (document.is_object() && document.contains("past")) {
+    const Json* const object = fields.object("past");
+    static const Json kNothing = Json::object();
+    Fields entry(object == nullptr ? kNothing : *object);
+    Past past;
+    past.epoch = entry.number("epoch", 1, kMaxEpoch);
+    past.unknown_nodes = entry.number<uint32_t>("unknown_nodes", 0, kMaxWorld);
+    past.buckets = read_past_buckets(entry, 3);
+    if (!entry.ok()) {
+      return entry.status().with_context("epoch, past");
+    }
+    epoch.past = std::move(past);
   }
   if (!fields.ok()) {
     return fields.status().with_context("epoch");
@@ -215,6 +348,10 @@ Status read_failure(const Json& document) {
   const std::string message = clean(member("message"), kMaxSentence);
   return Status(code_from_name(member("code")).value_or(Code::kAborted),
                 message.empty() ? "the other daemon gave no cause" : message);
+}
+
+Status rank_gone_status(uint32_t rank, const std::string& node, const std::string& why) {
+  return Status(Code::kAborted, "rank " + std::to_string(rank) + " on node " + node + " " + why);
 }
 
 std::string list_ranks(const std::vector<uint32_t>& ranks) {

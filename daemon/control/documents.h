@@ -12,12 +12,15 @@
 
 namespace gradwire::control {
 
-inline constexpr uint32_t kPeerProtocol = 1;
+inline constexpr uint32_t kPeerProtocol = 2;
 inline constexpr uint32_t kMaxWorld = 65536;
 inline constexpr size_t kMaxName = 255;  // bytes of a node's name
 inline constexpr size_t kMaxJobName = 127;
 inline constexpr size_t kMaxSentence = 4096;
 inline constexpr size_t kMaxTransportAddress = 64 << 10;
+inline constexpr size_t kMaxDataHosts = 64;
+inline constexpr size_t kMaxPastBuckets = 65536;
+inline constexpr size_t kMaxPastNames = size_t{4} << 20;  // bytes of buckets' names in one document
 
 struct JobIdentity {
   uint32_t uid = 0;
@@ -41,7 +44,8 @@ struct NodeInfo {
   uint64_t operation_timeout_ms = 0;
 };
 
-// First document in either direction; `job` only from the member.
+// First document in either direction; `job` only from the member. Of another protocol the reader takes only
+// what every version has.
 Json hello_document(const NodeInfo& node, const JobIdentity* job);
 Result<NodeInfo> read_hello(const Json& document);
 Result<JobIdentity> read_hello_job(const Json& document);
@@ -53,6 +57,7 @@ struct RankJoin {
   uint32_t world = 1;
   int32_t pid = 0;
   uint64_t timeout_ms = 0;
+  uint64_t age_ms = 0;  // of the trainer's process; 0: unknown
 };
 Json join_document(const RankJoin& join);
 Result<RankJoin> read_join(const Json& document);
@@ -78,9 +83,15 @@ struct Past {
   uint32_t unknown_nodes = 0;
   std::vector<Bucket> buckets;  // ascending names
 };
+// What a node says of itself.
+Json node_past_document(const Past& past);
+Result<Past> read_node_past(const Json& document);
+// Drops buckets at the end until names and entries fit into one document. Returns how many.
+size_t limit_past(Past* past);
+
 struct Epoch {
   std::string key;       // 16 bytes
-  uint64_t counter = 0;  // of epochs of this identity on this coordinator
+  uint64_t counter = 0;  // 1 at first, one more each time the job comes back
   uint32_t world = 1;
   uint32_t index = 0;  // of the receiving node
   uint32_t max_payload = 0;
@@ -102,6 +113,9 @@ Result<RankLeft> read_left(const Json& document);
 Json failure_document(const char* type, const Status& status);
 // Never ok; odd documents give kAborted with what is readable.
 Status read_failure(const Json& document);
+
+// "rank 3 on node b died (pid 12)": the one sentence on a rank that is gone.
+Status rank_gone_status(uint32_t rank, const std::string& node, const std::string& why);
 
 // "2,3"; of more than 16 the first ones and how many there are.
 std::string list_ranks(const std::vector<uint32_t>& ranks);

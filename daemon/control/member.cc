@@ -9,7 +9,6 @@ namespace gradwire::control {
 namespace {
 
 constexpr uint64_t kNoLimit = uint64_t{1} << 53;  // of sequence numbers
-constexpr Nanoseconds kRetry = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -45,107 +44,6 @@ std::string Member::coordinator() const {
 void Member::send(const Json& document) {
   if (link_) {
     link_->send(document);
-  }
-}
-
-void Member::join(LocalJoin join, Reply<Joined> reply) {
-  if (!forming()) {
-    reply(over() ? cause_ : Status(Code::kAborted, describe(identity_) + " has started without this rank"));
-    return;
-  }
-  if (!job_charge_) {
-    auto charge = node_.quotas->charge_job(identity_.uid);
-    if (!charge.ok()) {
-      reply(charge.status());
-      finish(charge.status());
-      return;
-    }
-    job_charge_ = *charge;
-    connect();
-    if (over()) {  // the rendezvous makes no sense
-      reply(cause_);
-      return;
-    }
-  }
-  if (const auto found = locals_.find(join.rank); found != locals_.end()) {
-    reply(Status(Code::kAlreadyExists, "rank " + std::to_string(join.rank) + " of " + describe(identity_) +
-                                           " joined on node " + node_.self.name + " (pid " +
-                                           std::to_string(join.pid) + ") and is already there (pid " +
-                                           std::to_string(found->second.join.pid) + ")"));
-    return;
-  }
-  const Nanoseconds timeout =
-      std::min<Nanoseconds>(std::chrono::milliseconds(join.timeout_ms), node_.operation_timeout);
-  const Nanoseconds deadline = node_.scheduler.now() + timeout;
-  if (!join_timer_.running() || deadline < join_deadline_) {
-    join_deadline_ = deadline;
-    // A coordinator that answers knows better who is missing: it gets a little more time.
-    join_timer_.start(state_ == State::kConnecting ? timeout : timeout + node_.peer_timeout,
-                      [this] { join_timed_out(); });
-  }
-  Local& local = locals_[join.rank];
-  local.join = std::move(join);
-  local.reply = std::move(reply);
-  send_joins();
-}
-
-void Member::send_joins() {
-  if (state_ != State::kForming) {
-    return;
-  }
-  for (auto& [rank, local] : locals_) {
-    if (!local.sent) {
-      local.sent = true;
-      send(join_document({rank, local.join.world, local.join.pid, local.join.timeout_ms}));
-    }
-  }
-}
-
-void Member::connect() {
-  node_.connect(rendezvous_, [weak = weak_from_this()](const Result<LinkPtr>& link) {
-    const auto self = weak.lock();
-    if (self && !self->over()) {
-      self->connected(link);
-    } else if (link.ok()) {
-      (*link)->close();
-    }
-  });
-}
-
-void Member::connected(const Result<LinkPtr>& link) {
-  if (!link.ok()) {
-    if (link.status().code() != Code::kUnavailable) {
-      finish(link.status());
-      return;
-    }
-    if (connect_failure_.empty()) {
-      log_warning("coordinator_unreachable", {{"job", identity_.name}, {"cause", link.status().message()}});
-    }
-    connect_failure_ = link.status().message();
-    retry_timer_.start(kRetry, [this] { connect(); });
-    return;
-  }
-  link_ = *link;
-  // The link is closed before this object goes away.
-  link_->start([this](const Json& document) { received(document); },
-               [this](const Status& why) {
-                 finish(Status(state_ == State::kConnecting || state_ == State::kForming ? Code::kUnavailable
-                                                                                         : Code::kAborted,
-                               coordinator() + " is gone: " + why.message()));
-               });
-  send(hello_document(node_.self, &identity_));
-}
-
-void Member::join_timed_out() {
-  const auto self = shared_from_this();
-  std::string message = describe(identity_) + " did not form in time: " + coordinator();
-  if (state_ == State::kConnecting) {
-    message += connect_failure_.empty() ? " does not answer" : " cannot be reached: " + connect_failure_;
-  } else {
-    message += " gives no answer";
-  }
-  if (forming()) {
-    finish(Status(Code::kDeadlineExceeded, message));
   }
 }
 
@@ -200,15 +98,39 @@ void Member::leave(uint32_t rank, const Answer& reply) {
       });
 }
 
-void Member::trainer_gone(uint32_t rank, const std::string& why) {
+std::optional<int32_t> Member::holder(uint32_t rank) const {
   const auto found = locals_.find(rank);
-  if (over() || found == locals_.end() || found->second.left) {
+  if (over() || found == locals_.end() || found->second.left || !found->second.gone.empty()) {
+    return std::nullopt;
+  }
+  return found->second.join.pid;
+}
+
+void Member::bury_the_dead() {
+  const auto self = shared_from_this();
+  std::map<uint32_t, std::string> dead;
+  for (const auto& [rank, local] : locals_) {
+    if (local.join.gone && !local.left && local.gone.empty()) {
+      if (const std::string why = local.join.gone(); !why.empty()) {
+        dead.emplace(rank, why);
+      }
+    }
+  }
+  for (const auto& [rank, why] : dead) {
+    trainer_gone(rank, why);
+  }
+}
+
+void Member::trainer_gone(uint32_t rank, const std::string& why, uint64_t session) {
+  const auto found = locals_.find(rank);
+  if (over() || found == locals_.end() || found->second.left || !found->second.gone.empty() ||
+      (session != 0 && session != found->second.join.session)) {
     return;
   }
   if (found->second.sent) {
     send({{"type", "rank_gone"}, {"rank", rank}, {"why", why}});
   }
-  found->second.gone = true;
+  found->second.gone = why;
   found->second.reply = nullptr;
   if (forming()) {
     locals_.erase(found);
@@ -219,8 +141,7 @@ void Member::trainer_gone(uint32_t rank, const std::string& why) {
   }
   if (state_ != State::kFailing) {
     state_ = State::kFailing;
-    const Status cause(Code::kAborted,
-                       "rank " + std::to_string(rank) + " on node " + node_.self.name + " " + why);
+    const Status cause = rank_gone_status(rank, node_.self.name, why);
     failing_timer_.start(node_.peer_timeout, [this, cause] { finish(cause); });
   }
 }
@@ -241,7 +162,14 @@ void Member::engine_stalled(const engine::Stall& stall) {
   report.name = stall.bucket_name;
   report.waited_ms = stall.waited_ns / 1'000'000;
   report.deadline = stall.deadline;
+  report.phase = engine::describe(stall.view, node_names());
   send(stall_document(report));
+}
+
+void Member::engine_moved_on(uint32_t bucket, uint64_t sequence) {
+  if (!over() && stalls_.erase({bucket, sequence}) != 0) {
+    send({{"type", "moved_on"}, {"bucket", bucket}, {"sequence", sequence}});
+  }
 }
 
 // The coordinator decides on the cause that everybody hears; a silent one is not waited for.
@@ -274,6 +202,41 @@ void Member::ended() {
   finish(ok_status());
 }
 
+// After abort_job, when nothing completes any more.
+void Member::remember_past(bool in_order) {
+  if (!node_.pasts || !went_) {
+    return;
+  }
+  if (in_order) {
+    node_.pasts->forget(identity_);
+    return;
+  }
+  node_.pasts->expect(identity_);
+  node_.engine.completed(job_,
+                         [weak = std::weak_ptr(node_.pasts), identity = identity_, epoch = epoch_->counter,
+                          names = buckets_->names()](const std::vector<engine::BucketSequence>& all) {
+                           const auto pasts = weak.lock();
+                           if (!pasts) {
+                             return;
+                           }
+                           std::map<uint32_t, uint64_t> completed;
+                           for (const engine::BucketSequence& each : all) {
+                             completed[each.bucket] = each.sequence;
+                           }
+                           std::map<std::string, uint64_t> by_name;  // of several the latest
+                           for (const auto& [id, name] : names) {
+                             const auto found = completed.find(id);
+                             by_name[name] = found == completed.end() ? 0 : found->second;
+                           }
+                           Past past;
+                           past.epoch = epoch;
+                           for (const auto& [name, sequence] : by_name) {
+                             past.buckets.push_back({name, sequence, sequence, -1});
+                           }
+                           pasts->remember(identity, std::move(past));
+                         });
+}
+
 void Member::finish(const Status& cause) {
   if (over()) {
     return;
@@ -281,6 +244,7 @@ void Member::finish(const Status& cause) {
   const auto self = shared_from_this();
   const bool in_engine = buckets_ != nullptr;
   ended_ = cause.ok();
+  ended_at_ = node_.scheduler.now();
   state_ = State::kOver;
   cause_ = cause.ok() ? Status(Code::kAborted, describe(identity_) + " has ended") : cause;
   join_timer_.stop();
@@ -296,9 +260,10 @@ void Member::finish(const Status& cause) {
                   {{"job", identity_.name}, {"run", identity_.run_id}, {"cause", cause.message()}});
       node_.engine.abort_job(job_, cause_);
     }
+    remember_past(cause.ok());
     hooks_.job_ends(*this);
     node_.engine.remove_job(job_);
-    buckets_->over(cause_);
+    buckets_->over(cause_, cause.ok());
   }
   job_charge_.reset();
   std::vector<Reply<Joined>> unjoined;
@@ -308,7 +273,7 @@ void Member::finish(const Status& cause) {
     if (local.reply) {
       unjoined.push_back(std::move(local.reply));
       local.reply = nullptr;
-    } else if (!local.left && !local.gone && local.join.aborted) {
+    } else if (!local.left && local.gone.empty() && local.join.aborted) {
       joined.push_back(local.join.aborted);
     }
   }

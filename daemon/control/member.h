@@ -66,12 +66,18 @@ class Member : public std::enable_shared_from_this<Member> {
   void destroy_bucket(uint32_t rank, uint32_t bucket, const Answer& reply);
   void traffic(const Reply<Traffic>& reply);
   void leave(uint32_t rank, const Answer& reply);
-  // The trainer of a rank that has not left is gone: "died (pid 12)".
-  void trainer_gone(uint32_t rank, const std::string& why);
+  // The trainer of a rank that has not left is gone: "died (pid 12)". `session` as in LocalJoin: a newer one
+  // of that rank is not meant; 0: whichever is there.
+  void trainer_gone(uint32_t rank, const std::string& why, uint64_t session = 0);
+  // Finds out whose trainer is gone before the sessions tell.
+  void bury_the_dead();
+  // The process that has this rank here: attached, in an epoch that is not over. 0 if its number is unknown.
+  std::optional<int32_t> holder(uint32_t rank) const;
 
   // From the engine.
   void engine_failed(const Status& cause);
   void engine_stalled(const engine::Stall& stall);
+  void engine_moved_on(uint32_t bucket, uint64_t sequence);
 
   // Ends the epoch for this node, and tells the coordinator: "the daemon on node b is stopping".
   void stop(const Status& cause);
@@ -91,7 +97,7 @@ class Member : public std::enable_shared_from_this<Member> {
     std::shared_ptr<SessionMemory> session;
     bool sent = false;  // to the coordinator
     bool left = false;
-    bool gone = false;
+    std::string gone;  // why; empty: it is there
   };
 
   void connect();
@@ -104,11 +110,17 @@ class Member : public std::enable_shared_from_this<Member> {
   void started(const Status& status);
   Status go();
   Status who_misses(const Json& document);
+  Status stalled(const Json& document);
+  Status moved_on(const Json& document);
   Status rank_left(const Json& document);
   void ended();
   void report(const Status& cause);
   void join_timed_out();
   void send_joins();
+  void send_past();
+  Result<engine::JobSpec> job_spec();
+  void remember_past(bool in_order);
+  std::vector<std::string> node_names() const;
   void send(const Json& document);
   std::string coordinator() const;  // "the coordinating daemon, node a (ranks 0,1),"
   void finish(const Status& cause);
@@ -120,6 +132,10 @@ class Member : public std::enable_shared_from_this<Member> {
   State state_ = State::kConnecting;
   Status cause_;
   bool ended_ = false;  // in an orderly way
+  Nanoseconds ended_at_{};
+  bool went_ = false;       // trainers have heard that they joined
+  bool fresh_ = false;      // some rank here starts its training anew
+  bool past_said_ = false;  // to the coordinator, even if there is none
   engine::JobId job_ = 0;
   std::shared_ptr<void> job_charge_;
   LinkPtr link_;
@@ -133,6 +149,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Timer failing_timer_;
   std::optional<Epoch> epoch_;
   std::shared_ptr<MemberBuckets> buckets_;
+  std::map<std::pair<uint32_t, uint64_t>, std::string> stalls_;  // by bucket and sequence number
 };
 
 }  // namespace gradwire::control

@@ -1,22 +1,32 @@
 #include "daemon/control/member_buckets.h"
 
 #include <algorithm>
-#include <new>
-
-#include "config/policy_json.h"
-#include "daemon/control/bucket_reducer.h"
 
 namespace gradwire::control {
+namespace {
 
-struct MemberBuckets::Parts {
-  Status status;
-  std::shared_ptr<void> charge;
-  std::vector<std::shared_ptr<SharedMemory>> gradients;
-  std::shared_ptr<SharedMemory> result;
-  std::unique_ptr<compress::BucketReducer> reducer;
-  std::string name;
-  uint64_t elements = 0;
-};
+constexpr unsigned kRemoveAttempts = 1000;
+constexpr unsigned kPatientAttempts = 100;  // as long as the answer to a destroy waits
+constexpr Nanoseconds kRemoveAgain = std::chrono::milliseconds(10);
+
+}  // namespace
+
+MemberBuckets::MemberBuckets(NodeContext& node, JobFacts facts, std::function<void(const Json&)> send)
+    : node_(node), facts_(std::move(facts)), send_(std::move(send)) {
+  if (node_.residuals) {
+    wanted_ = node_.residuals->epoch_begins(facts_.identity);
+  }
+}
+
+std::vector<std::pair<uint32_t, std::string>> MemberBuckets::names() const {
+  std::vector<std::pair<uint32_t, std::string>> names;
+  for (const auto& [id, bucket] : buckets_) {
+    if (!bucket.holders.empty()) {
+      names.emplace_back(id, bucket.name);
+    }
+  }
+  return names;
+}
 
 size_t MemberBuckets::count() const {
   size_t count = buckets_.size();
@@ -46,9 +56,12 @@ void MemberBuckets::create(uint32_t rank, const Manifest& manifest, Reply<Bucket
       if (rounds.empty()) {
         rounds_.erase(manifest.name);
       }
-      reply(Status(Code::kResourceExhausted, "the job has " + std::to_string(count()) +
-                                                 " buckets; quotas.buckets_per_job is " +
-                                                 std::to_string(node_.quotas->buckets_per_job())));
+      reply(Status(Code::kResourceExhausted,
+                   "the job has " + std::to_string(count()) + " buckets on node " + node_.self.name +
+                       " and asks for 1 more ('" + manifest.name + "'); quotas.buckets_per_job is " +
+                       std::to_string(node_.quotas->buckets_per_job()) +
+                       ": put more layers into each bucket, destroy some, or raise it in the daemon's "
+                       "configuration"));
       return;
     }
     round = rounds.emplace(rounds.end());
@@ -65,129 +78,6 @@ Status MemberBuckets::document(const std::string& type, const Json& document) {
     return ok_status();
   }
   return type == "bucket_ok" ? numbered(document) : type == "bucket_go" ? go(document) : failed(document);
-}
-
-Status MemberBuckets::numbered(const Json& document) {
-  Fields fields(document);
-  const std::string name = fields.text("name", 1, kMaxBucketName);
-  const auto id = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
-  const Json* policy_json = fields.object("policy");
-  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("bucket_ok"));
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
-  GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("bucket_ok, policy"));
-  const auto found = rounds_.find(name);
-  if (found == rounds_.end() || found->second.front().waiting.size() != facts_.local_ranks.size() ||
-      buckets_.contains(id)) {
-    return Status(Code::kCorrupt,
-                  "bucket_ok: bucket '" + name + "' is not waiting here for number " + std::to_string(id));
-  }
-  Round round = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) {
-    rounds_.erase(found);
-  }
-  Bucket& bucket = buckets_[id];
-  bucket.name = name;
-  bucket.waiting = std::move(round.waiting);
-  build(id, round.manifest, *policy);
-  return ok_status();
-}
-
-void MemberBuckets::build(uint32_t id, const Manifest& manifest, const config::CompressionPolicy& policy) {
-  const uint64_t elements = manifest_elements(manifest);
-  const uint64_t bytes = elements * compress::dtype_size(static_cast<compress::Dtype>(manifest.dtype));
-  const uint64_t region = page_rounded(bytes);
-  const size_t ranks = facts_.local_ranks.size();
-  auto parts = std::make_shared<Parts>();
-  parts->name = manifest.name;
-  parts->elements = elements;
-  auto charge =
-      node_.quotas->charge_bytes(facts_.uid, region * (ranks + 1),
-                                 "bucket '" + manifest.name + "': (" + std::to_string(ranks) +
-                                     " local ranks + 1 result) x " + std::to_string(region) + " bytes");
-  if (!charge.ok()) {
-    give_up(id, charge.status());
-    return;
-  }
-  parts->charge = *charge;
-  const auto work = [parts, manifest, policy, region, ranks, nodes = facts_.nodes,
-                     max_payload = facts_.max_payload] {
-    for (size_t i = 0; i <= ranks; ++i) {
-      const bool gradient = i < ranks;
-      auto memory = SharedMemory::create(manifest.name, region, gradient ? Access::kBoth : Access::kReadOnly);
-      if (!memory.ok()) {
-        parts->status = memory.status();
-        return;
-      }
-      if (gradient) {
-        parts->gradients.push_back(std::move(*memory));
-      } else {
-        parts->result = std::move(*memory);
-      }
-    }
-    try {
-      auto reducer = make_reducer(manifest, nodes, max_payload, policy);
-      if (!reducer.ok()) {
-        parts->status = reducer.status().with_context("bucket '" + manifest.name + "'");
-        return;
-      }
-      parts->reducer = std::move(*reducer);
-    } catch (const std::bad_alloc&) {
-      parts->status = Status(Code::kResourceExhausted, "no memory for the residuals of bucket '" +
-                                                           manifest.name + "'; use smaller buckets");
-    }
-  };
-  buckets_.at(id).building = true;
-  node_.workshop.run(work, [parts, id, weak = weak_from_this()] {
-    if (auto self = weak.lock()) {
-      self->built(id, *parts);
-    }
-  });
-}
-
-void MemberBuckets::built(uint32_t id, Parts& parts) {
-  const auto found = buckets_.find(id);
-  if (!over_.ok() || found == buckets_.end()) {
-    return;
-  }
-  Bucket& bucket = found->second;
-  bucket.building = false;
-  if (bucket.failed) {
-    buckets_.erase(found);
-    return;
-  }
-  if (!parts.status.ok()) {
-    give_up(id, parts.status);
-    return;
-  }
-  bucket.codec = parts.reducer->codec_name();
-  bucket.gradients = parts.gradients;
-  bucket.result = parts.result;
-  bucket.in_engine = true;
-  engine::BucketSpec spec;
-  spec.job = facts_.job;
-  spec.bucket = id;
-  spec.name = parts.name;
-  spec.reducer = std::move(parts.reducer);
-  spec.elements = parts.elements;
-  for (const auto& gradient : parts.gradients) {
-    spec.gradients.push_back(gradient->data());
-    spec.memory.push_back(gradient);
-  }
-  spec.result = parts.result->data();
-  spec.memory.push_back(parts.result);
-  spec.memory.push_back(parts.charge);
-  node_.engine.add_bucket(std::move(spec), [id, weak = weak_from_this()](const Status& status) {
-    const auto self = weak.lock();
-    if (!self || !self->over_.ok()) {
-      return;
-    }
-    if (status.ok()) {
-      self->send_({{"type", "bucket_ready"}, {"bucket", id}});
-    } else {
-      self->give_up(id, status);
-    }
-  });
 }
 
 // The coordinator answers with bucket_failed, which ends the bucket here too.
@@ -280,7 +170,10 @@ void MemberBuckets::destroy(uint32_t rank, uint32_t id, const Answer& reply) {
   }
   if (over_.ok() && found->second.holders.empty()) {
     destroyed_.push_back(id);
+    // Its quota and its residuals are free for the next bucket when the answer comes.
+    found->second.freed = reply;
     remove(id, 0);
+    return;
   }
   reply(ok_status());
 }
@@ -291,12 +184,23 @@ void MemberBuckets::remove(uint32_t id, unsigned attempt) {
     if (!self || !self->over_.ok()) {
       return;
     }
-    if (status.code() != Code::kUnavailable || attempt >= 1000) {
+    const auto found = self->buckets_.find(id);
+    const bool gone = status.code() != Code::kUnavailable || attempt >= kRemoveAttempts;
+    Answer freed;
+    if (found != self->buckets_.end() && (gone || attempt >= kPatientAttempts)) {
+      freed.swap(found->second.freed);
+    }
+    if (gone) {
       self->buckets_.erase(id);
+    }
+    if (freed) {
+      freed(ok_status());
+    }
+    if (gone) {
       return;
     }
     // Its last messages to other nodes are still on their way.
-    self->node_.scheduler.after(std::chrono::milliseconds(10), [id, attempt, weak] {
+    self->node_.scheduler.after(kRemoveAgain, [id, attempt, weak] {
       if (const auto again = weak.lock(); again && again->over_.ok()) {
         again->remove(id, attempt + 1);
       }
@@ -304,9 +208,12 @@ void MemberBuckets::remove(uint32_t id, unsigned attempt) {
   });
 }
 
-void MemberBuckets::over(const Status& cause) {
+void MemberBuckets::over(const Status& cause, bool in_order) {
   if (!over_.ok()) {
     return;
+  }
+  if (node_.residuals) {
+    node_.residuals->epoch_ends(facts_.identity, in_order);
   }
   over_ = cause.ok() ? Status(Code::kAborted, "the job has ended") : cause;
   std::vector<Reply<BucketCreated>> told;
@@ -317,13 +224,20 @@ void MemberBuckets::over(const Status& cause) {
       }
     }
   }
+  std::vector<Answer> freed;
   for (auto& [id, bucket] : buckets_) {
     for (auto& [rank, reply] : bucket.waiting) {
       told.push_back(std::move(reply));
     }
+    if (bucket.freed) {
+      freed.push_back(std::move(bucket.freed));
+    }
   }
   rounds_.clear();
   buckets_.clear();
+  for (const Answer& reply : freed) {
+    reply(ok_status());
+  }
   for (const auto& reply : told) {
     reply(over_);
   }

@@ -17,13 +17,13 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
  public:
   struct JobFacts {
     engine::JobId job = 0;
-    uint32_t uid = 0;
+    JobIdentity identity;
     uint32_t nodes = 1;
     uint32_t max_payload = 0;
     std::vector<uint32_t> local_ranks;  // ascending
+    std::vector<uint32_t> rank_node;    // of the whole world: node index
   };
-  MemberBuckets(NodeContext& node, JobFacts facts, std::function<void(const Json&)> send)
-      : node_(node), facts_(std::move(facts)), send_(std::move(send)) {}
+  MemberBuckets(NodeContext& node, JobFacts facts, std::function<void(const Json&)> send);
 
   // A local rank's requests.
   void create(uint32_t rank, const Manifest& manifest, Reply<BucketCreated> reply);
@@ -35,8 +35,11 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   // Numbers of buckets that all local ranks have destroyed: operations of slower nodes on them may still end.
   const std::vector<uint32_t>& destroyed() const { return destroyed_; }
 
+  // What local ranks have: number and name.
+  std::vector<std::pair<uint32_t, std::string>> names() const;
+
   // Answers whatever waits with the cause; nothing happens afterwards.
-  void over(const Status& cause);
+  void over(const Status& cause, bool in_order);
 
  private:
   struct Round {                                       // of one name, before it has a number
@@ -53,14 +56,19 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
     bool building = false;  // the workshop is at it
     bool in_engine = false;
     bool failed = false;
+    Answer freed = nullptr;  // who destroyed it last waits until its memory is free
   };
   struct Parts;  // what the workshop makes
 
   Status numbered(const Json& document);
   Status go(const Json& document);
   Status failed(const Json& document);
-  void build(uint32_t id, const Manifest& manifest, const config::CompressionPolicy& policy);
+  void build(uint32_t id, const std::shared_ptr<Parts>& parts);
+  Status charge(Parts& parts);
   void built(uint32_t id, Parts& parts);
+  void add_to_engine(uint32_t id, Parts& parts);
+  std::function<void(std::unique_ptr<compress::BucketReducer>)> on_retired(const Parts& parts);
+  bool still_wanted(uint32_t id);
   void give_up(uint32_t id, const Status& cause);
   void remove(uint32_t id, unsigned attempt);
   size_t count() const;
@@ -71,6 +79,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   std::map<std::string, std::deque<Round>> rounds_;
   std::map<uint32_t, Bucket> buckets_;
   std::vector<uint32_t> destroyed_;
+  ResidualStore::Wanted wanted_;  // nullptr: residuals are not kept
   Status over_;
 };
 

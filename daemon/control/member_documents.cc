@@ -1,12 +1,17 @@
 // What the coordinator says to a member.
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "daemon/control/log.h"
 #include "daemon/control/member.h"
+#include "daemon/control/stall_watch.h"
 
 namespace gradwire::control {
 namespace {
+
+constexpr size_t kMaxStalls = 4096;
 
 engine::EpochKey epoch_key(const std::string& bytes) {
   engine::EpochKey key{};
@@ -61,9 +66,8 @@ Status Member::handle(const std::string& type, const Json& document) {
   if (type == "who_misses") {
     return who_misses(document);
   }
-  if (type == "stalled") {
-    log_warning("stall", {{"job", identity_.name}, {"what", read_failure(document).message()}});
-    return ok_status();
+  if (type == "stalled" || type == "moved_on") {
+    return type == "stalled" ? stalled(document) : moved_on(document);
   }
   if (type == "rank_left") {
     return rank_left(document);
@@ -73,48 +77,6 @@ Status Member::handle(const std::string& type, const Json& document) {
     return ok_status();
   }
   return Status(Code::kCorrupt, "the type '" + clean(type, 40) + "' is unknown");
-}
-
-Status Member::hello(const Json& document) {
-  Fields fields(document);
-  const auto protocol = fields.number<uint32_t>("protocol", 0, UINT32_MAX);
-  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("hello"));
-  Result<NodeInfo> info = read_hello(document);
-  GRADWIRE_RETURN_IF_ERROR(info.status());
-  coordinator_ = std::move(*info);
-  if (const Status versions = check_versions(protocol, coordinator_, node_.self); !versions.ok()) {
-    finish(versions);
-    return ok_status();
-  }
-  const Nanoseconds timeout =
-      std::max<Nanoseconds>(node_.peer_timeout, std::chrono::milliseconds(coordinator_.peer_timeout_ms));
-  liveness_ = std::make_unique<Liveness>(node_.scheduler, link_, timeout, [this](const Status& why) {
-    finish(Status(Code::kAborted, coordinator() + " is gone: " + why.message()));
-  });
-  state_ = State::kForming;
-  const Nanoseconds left = join_deadline_ - node_.scheduler.now();
-  join_timer_.start(std::max<Nanoseconds>(left, Nanoseconds(0)) + node_.peer_timeout,
-                    [this] { join_timed_out(); });
-  send_joins();
-  return ok_status();
-}
-
-Status Member::refused(const Json& document) {
-  Fields fields(document);
-  const auto rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
-  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("join_refused"));
-  const auto found = locals_.find(rank);
-  if (found == locals_.end() || !found->second.reply || !forming()) {
-    return ok_status();
-  }
-  const auto reply = std::move(found->second.reply);
-  locals_.erase(found);
-  const Status cause = read_failure(document);
-  reply(cause);
-  if (locals_.empty()) {
-    finish(cause);
-  }
-  return ok_status();
 }
 
 Status Member::start(const Json& document) {
@@ -127,41 +89,73 @@ Status Member::start(const Json& document) {
   state_ = State::kStarting;
   join_timer_.stop();
   const EpochNode& self = epoch_->nodes[epoch_->index];
-  MemberBuckets::JobFacts facts{job_, identity_.uid, static_cast<uint32_t>(epoch_->nodes.size()),
-                                epoch_->max_payload, self.ranks};
+  MemberBuckets::JobFacts facts{
+      job_, identity_, static_cast<uint32_t>(epoch_->nodes.size()), epoch_->max_payload, self.ranks, {}};
+  facts.rank_node.resize(epoch_->world);
+  for (uint32_t index = 0; index < facts.nodes; ++index) {
+    for (const uint32_t rank : epoch_->nodes[index].ranks) {
+      facts.rank_node[rank] = index;
+    }
+  }
   buckets_ = std::make_shared<MemberBuckets>(node_, facts, [this](const Json& each) { send(each); });
+  for (const uint32_t rank : self.ranks) {
+    const auto local = locals_.find(rank);
+    if (local == locals_.end() || !local->second.gone.empty()) {
+      // The coordinator hears of it and ends the epoch; this is for one that does not.
+      const std::string why = local == locals_.end() ? "went away" : local->second.gone;
+      failing_timer_.start(node_.peer_timeout,
+                           [this, rank, why] { finish(rank_gone_status(rank, node_.self.name, why)); });
+      return ok_status();
+    }
+  }
+  if (self.ranks.size() != locals_.size()) {
+    return Status(Code::kCorrupt, "the epoch lacks a rank of this node");
+  }
+  auto spec = job_spec();
+  if (!spec.ok()) {
+    report(spec.status());
+    return ok_status();
+  }
+  spec->rank_node = facts.rank_node;
+  node_.engine.add_job(std::move(*spec), [weak = weak_from_this()](const Status& status) {
+    if (const auto member = weak.lock()) {
+      member->started(status);
+    }
+  });
+  return ok_status();
+}
+
+std::vector<std::string> Member::node_names() const {
+  std::vector<std::string> names;
+  for (size_t index = 0; epoch_ && index < epoch_->nodes.size(); ++index) {
+    names.push_back(epoch_->nodes[index].name);
+  }
+  return names;
+}
+
+// Makes the sessions of the local ranks, too.
+Result<engine::JobSpec> Member::job_spec() {
+  const auto nodes = static_cast<uint32_t>(epoch_->nodes.size());
   engine::JobSpec spec;
   spec.id = job_;
   spec.name = identity_.name;
   spec.key = epoch_key(epoch_->key);
-  spec.nodes = facts.nodes;
+  spec.nodes = nodes;
   spec.node_index = epoch_->index;
-  spec.rank_node.resize(epoch_->world);
-  for (uint32_t index = 0; index < facts.nodes; ++index) {
-    spec.node_names.push_back(epoch_->nodes[index].name);
-    for (const uint32_t rank : epoch_->nodes[index].ranks) {
-      spec.rank_node[rank] = index;
-    }
+  spec.node_names = node_names();
+  if (nodes > 1) {
+    const EpochNode& left = epoch_->nodes[(epoch_->index + nodes - 1) % nodes];
+    const EpochNode& right = epoch_->nodes[(epoch_->index + 1) % nodes];
+    spec.left_address = left.transport_address;
+    spec.right_address = right.transport_address;
+    std::set<std::string> hosts(left.data_hosts.begin(), left.data_hosts.end());
+    hosts.insert(right.data_hosts.begin(), right.data_hosts.end());
+    spec.neighbour_hosts.assign(hosts.begin(), hosts.end());
   }
-  if (facts.nodes > 1) {
-    spec.left_address = epoch_->nodes[(epoch_->index + facts.nodes - 1) % facts.nodes].transport_address;
-    spec.right_address = epoch_->nodes[(epoch_->index + 1) % facts.nodes].transport_address;
-  }
-  for (const uint32_t rank : self.ranks) {
-    const auto local = locals_.find(rank);
-    if (local == locals_.end() || local->second.gone) {
-      // The coordinator hears of it and ends the epoch; this is for one that does not.
-      failing_timer_.start(node_.peer_timeout, [this, rank] {
-        finish(Status(Code::kAborted, "rank " + std::to_string(rank) + " went away before the job started"));
-      });
-      return ok_status();
-    }
+  for (const uint32_t rank : epoch_->nodes[epoch_->index].ranks) {
     auto session = make_session_memory(rank, epoch_->world, ++node_.last_generation);
-    if (!session.ok()) {
-      report(session.status());
-      return ok_status();
-    }
-    local->second.session = *session;
+    GRADWIRE_RETURN_IF_ERROR(session.status());
+    locals_.at(rank).session = *session;
     engine::LocalRank engine_rank;
     engine_rank.rank = rank;
     engine_rank.session = (*session)->header();
@@ -169,15 +163,7 @@ Status Member::start(const Json& document) {
     engine_rank.memory = *session;
     spec.local_ranks.push_back(std::move(engine_rank));
   }
-  if (self.ranks.size() != locals_.size()) {
-    return Status(Code::kCorrupt, "the epoch lacks a rank of this node");
-  }
-  node_.engine.add_job(std::move(spec), [weak = weak_from_this()](const Status& status) {
-    if (const auto member = weak.lock()) {
-      member->started(status);
-    }
-  });
-  return ok_status();
+  return spec;
 }
 
 void Member::started(const Status& status) {
@@ -196,9 +182,12 @@ Status Member::go() {
     return ok_status();  // it crossed the report of a failure
   }
   state_ = State::kRunning;
+  went_ = true;
   Joined joined;
   joined.local_ranks = epoch_->nodes[epoch_->index].ranks;
   joined.nodes = static_cast<uint32_t>(epoch_->nodes.size());
+  joined.epoch = epoch_->counter;
+  joined.past = std::exchange(epoch_->past, std::nullopt);
   for (auto& [rank, local] : locals_) {
     if (local.reply) {
       joined.session = local.session;  // the engine keeps it alive from here on
@@ -216,12 +205,37 @@ Status Member::who_misses(const Json& document) {
   const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
   const auto sequence = fields.number("sequence", 0, UINT64_MAX);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("who_misses"));
-  node_.engine.missing_ranks(job_, bucket, sequence,
-                             [query, weak = weak_from_this()](const std::vector<uint32_t>& ranks) {
-                               if (const auto self = weak.lock()) {
-                                 self->send({{"type", "misses"}, {"query", query}, {"missing", ranks}});
-                               }
-                             });
+  node_.engine.inspect(job_, bucket, sequence,
+                       [query, weak = weak_from_this()](const engine::OperationView& view) {
+                         if (const auto self = weak.lock()) {
+                           self->send({{"type", "misses"},
+                                       {"query", query},
+                                       {"missing", view.missing_ranks},
+                                       {"phase", phase_text(engine::describe(view, self->node_names()))}});
+                         }
+                       });
+  return ok_status();
+}
+
+Status Member::stalled(const Json& document) {
+  Fields fields(document);
+  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
+  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("stalled"));
+  const std::string sentence = read_failure(document).message();
+  log_warning("stall", {{"job", identity_.name}, {"what", sentence}});
+  if (stalls_.size() < kMaxStalls) {
+    stalls_[{bucket, sequence}] = sentence;
+  }
+  return ok_status();
+}
+
+Status Member::moved_on(const Json& document) {
+  Fields fields(document);
+  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
+  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("moved_on"));
+  stalls_.erase({bucket, sequence});
   return ok_status();
 }
 

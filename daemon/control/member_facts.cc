@@ -18,12 +18,14 @@ JobFacts Member::facts() const {
                 : ended_                 ? layout::JobState::kEnded
                                          : layout::JobState::kAborted;
   facts.cause = over() && !ended_ ? cause_.message() : "";
+  facts.ended_ns = static_cast<uint64_t>(ended_at_.count());
+  facts.stall = stalls_.empty() || over() ? "" : stalls_.begin()->second;
   for (const auto& [rank, local] : locals_) {
     facts.world = local.join.world;
     facts.ranks.push_back({rank, local.join.pid,
-                           local.left   ? layout::RankState::kLeft
-                           : local.gone ? layout::RankState::kGone
-                                        : layout::RankState::kAttached});
+                           local.left            ? layout::RankState::kLeft
+                           : !local.gone.empty() ? layout::RankState::kGone
+                                                 : layout::RankState::kAttached});
   }
   if (!epoch_) {
     return facts;
@@ -38,7 +40,8 @@ JobFacts Member::facts() const {
       continue;
     }
     JobFacts::Peer peer{
-        node.name, node.instance, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp, 0};
+        node.name, node.instance, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp,
+        0,         index};
     if (over() && !ended_ && names_as_gone(cause_.message(), describe_node(node.name, node.ranks))) {
       peer.state = layout::PeerState::kLost;
     }

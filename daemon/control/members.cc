@@ -4,10 +4,24 @@ namespace gradwire::control {
 
 std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::string& rendezvous,
                                       LocalJoin join, const Reply<Joined>& reply) {
+  if (!refusal_.ok()) {
+    reply(refusal_);
+    return nullptr;
+  }
+  bury_the_dead(identity);
   std::shared_ptr<Member> member;
   for (const auto& [job, each] : members_) {
-    if (each->forming() && each->identity() == identity) {
+    if (each->identity() != identity) {
+      continue;
+    }
+    if (each->forming()) {
       member = each;
+    } else if (const auto pid = each->holder(join.rank)) {
+      reply(Status(Code::kAlreadyExists,
+                   "rank " + std::to_string(join.rank) + " of " + describe(identity) + " joined on node " +
+                       node_.self.name + " (pid " + std::to_string(join.pid) +
+                       ") and is already in the running epoch there (pid " + std::to_string(*pid) + ")"));
+      return nullptr;
     }
   }
   if (member && member->rendezvous() != rendezvous) {
@@ -31,9 +45,29 @@ std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::st
   return member;
 }
 
+// A relaunched trainer may be here before the end of the one before it was seen.
+void Members::bury_the_dead(const JobIdentity& identity) {
+  const auto members = members_;  // an end changes the map
+  for (const auto& [job, member] : members) {
+    if (member->identity() == identity) {
+      member->bury_the_dead();
+    }
+  }
+}
+
 std::shared_ptr<Member> Members::find(engine::JobId job) const {
   const auto found = members_.find(job);
   return found == members_.end() ? nullptr : found->second;
+}
+
+void Members::drain(const Status& cause) {
+  refusal_ = cause;
+  const auto members = members_;  // stopping changes the map
+  for (const auto& [job, member] : members) {
+    if (member->forming()) {
+      member->stop(cause);
+    }
+  }
 }
 
 void Members::stop(const Status& cause) {

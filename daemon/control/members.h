@@ -23,13 +23,18 @@ class Members {
                                const Reply<Joined>& reply);
 
   std::shared_ptr<Member> find(engine::JobId job) const;
+  // From now on nobody joins: what is forming ends, later joins get `cause`. Jobs that run go on.
+  void drain(const Status& cause);
   void stop(const Status& cause);
   std::vector<JobFacts> facts() const;
   size_t size() const { return members_.size(); }
 
  private:
+  void bury_the_dead(const JobIdentity& identity);
+
   NodeContext& node_;
   Hooks hooks_;
+  Status refusal_;                                            // ok: joins are welcome
   std::map<engine::JobId, std::shared_ptr<Member>> members_;  // not over
 };
 

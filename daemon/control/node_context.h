@@ -10,7 +10,9 @@
 #include "daemon/control/documents.h"
 #include "daemon/control/engine_port.h"
 #include "daemon/control/link.h"
+#include "daemon/control/pasts.h"
 #include "daemon/control/quota.h"
+#include "daemon/control/residual_store.h"
 #include "daemon/control/shared_memory.h"
 
 namespace gradwire::control {
@@ -29,6 +31,9 @@ struct NodeContext {
   Nanoseconds operation_timeout{};
   // To the coordinating daemon; empty = this one. kUnavailable: trying again may help.
   std::function<void(const std::string& rendezvous, Reply<LinkPtr> done)> connect;
+  // What outlives an epoch; where one is missing, nothing of its kind is kept.
+  std::shared_ptr<ResidualStore> residuals = nullptr;
+  std::shared_ptr<PastStore> pasts = nullptr;
   uint64_t last_job = 0;         // ids, within the daemon's life
   uint64_t last_generation = 0;  // of sessions
 };
@@ -40,6 +45,12 @@ struct LocalJoin {
   uint64_t timeout_ms = 0;
   bool fresh = false;  // GW_JOIN_FRESH
   Answer aborted;      // the epoch has ended after the rank joined; at most once
+  // Which of the daemon's sessions asks; 0: no matter.
+  uint64_t session = 0;
+  // How long the trainer's process has lived; 0: unknown.
+  uint64_t age_ms = 0;
+  // Why the trainer is known to be gone though nobody was told yet: "died (pid 12)"; empty while it is there.
+  std::function<std::string()> gone = nullptr;
 };
 
 struct Joined {

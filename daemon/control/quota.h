@@ -1,11 +1,15 @@
-// What each user holds on this node, and what he may. Any thread: buckets are freed by the engine's.
+// What each user holds on this node, and what he may. Any thread: buckets are freed by the engine's, limits
+// change on a reload.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "config/base/result.h"
 #include "config/config.h"
@@ -14,54 +18,102 @@ namespace gradwire::control {
 
 class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
  public:
+  using Charge = std::shared_ptr<void>;  // lasts until the last copy is gone
+
   explicit QuotaLedger(const config::QuotaOptions& limits) : limits_(limits) {}
 
-  // Charges until the returned object is gone. `formula` shows how `bytes` came about.
-  Result<std::shared_ptr<void>> charge_bytes(uint32_t uid, uint64_t bytes, const std::string& formula) {
+  // For what is charged from now on; nobody loses what he holds.
+  void set_limits(const config::QuotaOptions& limits) {
     const std::lock_guard lock(mutex_);
-    uint64_t& held = bytes_[uid];
-    if (bytes > limits_.bytes_per_user || held > limits_.bytes_per_user - bytes) {
-      return Status(Code::kResourceExhausted,
-                    "user " + std::to_string(uid) + " holds " + std::to_string(held) +
-                        " bytes and asks for " + std::to_string(bytes) + " more (" + formula +
-                        "); quotas.bytes_per_user is " + std::to_string(limits_.bytes_per_user));
-    }
-    held += bytes;
-    return token([self = shared_from_this(), uid, bytes] { self->release(self->bytes_, uid, bytes); });
+    limits_ = limits;
   }
 
-  Result<std::shared_ptr<void>> charge_job(uint32_t uid) {
+  // All of the parts or none; each is given back by itself. `formula` shows how they came about.
+  Result<std::vector<Charge>> charge_bytes(uint32_t uid, std::span<const uint64_t> parts,
+                                           const std::string& formula) {
+    const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
     const std::lock_guard lock(mutex_);
-    uint64_t& held = jobs_[uid];
-    if (held >= limits_.jobs_per_user) {
-      return Status(Code::kResourceExhausted, "user " + std::to_string(uid) + " has " + std::to_string(held) +
-                                                  " jobs on this node; quotas.jobs_per_user is " +
-                                                  std::to_string(limits_.jobs_per_user));
+    const uint64_t held = bytes_.contains(uid) ? bytes_[uid] : 0;
+    const uint64_t limit = limits_.bytes_per_user;
+    if (bytes > limit || held > limit - bytes) {
+      return Status(Code::kResourceExhausted,
+                    "user " + std::to_string(uid) + " holds " + std::to_string(held) +
+                        " bytes on this node and asks for " + std::to_string(bytes) + " more (" + formula +
+                        "); quotas.bytes_per_user is " + std::to_string(limit) +
+                        ": destroy buckets, end other jobs, or raise it in the daemon's configuration");
     }
-    ++held;
+    std::vector<Charge> charges;
+    for (const uint64_t part : parts) {
+      bytes_[uid] += part;
+      charges.push_back(
+          token([self = shared_from_this(), uid, part] { self->release(self->bytes_, uid, part); }));
+    }
+    return charges;
+  }
+  Result<Charge> charge_bytes(uint32_t uid, uint64_t bytes, const std::string& formula) {
+    auto charges = charge_bytes(uid, std::span<const uint64_t>(&bytes, 1), formula);
+    GRADWIRE_RETURN_IF_ERROR(charges.status());
+    return std::move(charges->front());
+  }
+
+  Result<Charge> charge_job(uint32_t uid) {
+    const std::lock_guard lock(mutex_);
+    const uint64_t held = jobs_.contains(uid) ? jobs_[uid] : 0;
+    if (held >= limits_.jobs_per_user) {
+      return Status(Code::kResourceExhausted,
+                    "user " + std::to_string(uid) + " has " + std::to_string(held) +
+                        " jobs on this node and asks for 1 more; quotas.jobs_per_user is " +
+                        std::to_string(limits_.jobs_per_user) +
+                        ": end another job, or raise it in the daemon's configuration");
+    }
+    ++jobs_[uid];
     return token([self = shared_from_this(), uid] { self->release(self->jobs_, uid, 1); });
   }
 
-  uint32_t buckets_per_job() const { return limits_.buckets_per_job; }
+  Result<Charge> charge_session(uint32_t uid) {
+    const std::lock_guard lock(mutex_);
+    const uint64_t held = sessions_.contains(uid) ? sessions_[uid] : 0;
+    if (held >= limits_.sessions_per_user) {
+      return Status(Code::kResourceExhausted,
+                    "user " + std::to_string(uid) + " has " + std::to_string(held) +
+                        " ranks on this node and asks for 1 more; quotas.sessions_per_user is " +
+                        std::to_string(limits_.sessions_per_user) +
+                        ": end another job, or raise it in the daemon's configuration");
+    }
+    ++sessions_[uid];
+    return token([self = shared_from_this(), uid] { self->release(self->sessions_, uid, 1); });
+  }
+
+  uint32_t buckets_per_job() const {
+    const std::lock_guard lock(mutex_);
+    return limits_.buckets_per_job;
+  }
+  // What the user is charged for.
+  uint64_t held_bytes(uint32_t uid) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = bytes_.find(uid);
+    return found == bytes_.end() ? 0 : found->second;
+  }
 
  private:
   using Held = std::map<uint32_t, uint64_t>;
 
   template <typename Release>
-  static std::shared_ptr<void> token(Release release) {
+  static Charge token(Release release) {
     static char held;  // any address that is not null: a token is true
-    return std::shared_ptr<void>(&held, [release](void*) { release(); });
+    return Charge(&held, [release](void*) { release(); });
   }
   void release(Held& held, uint32_t uid, uint64_t amount) {
     const std::lock_guard lock(mutex_);
-    if ((held[uid] -= amount) == 0) {
-      held.erase(uid);
+    const auto found = held.find(uid);
+    if ((found->second -= amount) == 0) {
+      held.erase(found);
     }
   }
 
   config::QuotaOptions limits_;
-  std::mutex mutex_;
-  Held bytes_, jobs_;
+  mutable std::mutex mutex_;
+  Held bytes_, jobs_, sessions_;
 };
 
 }  // namespace gradwire::control

@@ -6,10 +6,25 @@
 #include "daemon/control/manifest.h"
 
 namespace gradwire::control {
+namespace {
+
+constexpr size_t kMaxPhase = 512;
+constexpr size_t kShownNodes = 16;
+
+}  // namespace
+
+std::string phase_text(const std::string& phase) {
+  return clean(phase, 400);  // a character that is cut becomes longer
+}
 
 Json stall_document(const StallReport& report) {
-  return {{"type", "stall"},     {"bucket", report.bucket},       {"sequence", report.sequence},
-          {"name", report.name}, {"waited_ms", report.waited_ms}, {"deadline", report.deadline ? 1u : 0u}};
+  return {{"type", "stall"},
+          {"bucket", report.bucket},
+          {"sequence", report.sequence},
+          {"name", report.name},
+          {"waited_ms", report.waited_ms},
+          {"deadline", report.deadline ? 1u : 0u},
+          {"phase", phase_text(report.phase)}};
 }
 
 Result<StallReport> read_stall(const Json& document) {
@@ -20,6 +35,7 @@ Result<StallReport> read_stall(const Json& document) {
   report.name = fields.text("name", 0, kMaxBucketName);
   report.waited_ms = fields.number("waited_ms", 0, uint64_t{1} << 50);
   report.deadline = fields.number("deadline", 0, 1) != 0;
+  report.phase = fields.text("phase", 0, kMaxPhase);
   if (!fields.ok()) {
     return fields.status().with_context("stall");
   }
@@ -53,6 +69,7 @@ Status StallWatch::misses(uint32_t node, const Json& document, uint32_t world) {
   Fields fields(document);
   const uint64_t id = fields.number("query", 1, UINT64_MAX);
   const std::vector<uint32_t> ranks = fields.numbers("missing", world, world - 1);
+  const std::string phase = fields.text("phase", 0, kMaxPhase);
   if (!fields.ok()) {
     return fields.status().with_context("misses");
   }
@@ -60,11 +77,28 @@ Status StallWatch::misses(uint32_t node, const Json& document, uint32_t world) {
   if (found == queries_.end() || found->second->unanswered.erase(node) == 0) {
     return ok_status();  // too late, or said twice
   }
+  found->second->phases[node] = phase;
   found->second->missing.insert(found->second->missing.end(), ranks.begin(), ranks.end());
   if (found->second->unanswered.empty()) {
     finish(id);
   }
   return ok_status();
+}
+
+// ": node a (rank 0) is reducing, hop 1 of 2, waiting for node b; node b (rank 1) is ..."
+std::string StallWatch::phases(const Query& query) const {
+  std::string text;
+  size_t shown = 0;
+  for (const auto& [node, phase] : query.phases) {
+    if (phase.empty()) {
+      continue;
+    }
+    if (shown++ == kShownNodes) {
+      return text + "; and " + std::to_string(query.phases.size() - kShownNodes) + " more nodes";
+    }
+    text += (text.empty() ? ": " : "; ") + hooks_.node(node) + " is " + phase;
+  }
+  return text;
 }
 
 void StallWatch::finish(uint64_t id) {
@@ -77,13 +111,13 @@ void StallWatch::finish(uint64_t id) {
       (report.deadline ? " waits" : " has waited " + format_duration_ms(report.waited_ms));
   std::string waits_for;
   if (!query.missing.empty()) {
-    waits_for = " for " + hooks_.places(query.missing);
+    waits_for = " for " + hooks_.places(query.missing) + " to submit it (gathering)";
   }
   for (const uint32_t silent : query.unanswered) {
     waits_for += (waits_for.empty() ? " for " : ", ") + hooks_.node(silent) + " whose daemon does not answer";
   }
-  if (waits_for.empty()) {
-    waits_for = " although every rank has submitted it: the data network or a daemon's engine is stuck";
+  if (query.missing.empty()) {
+    waits_for += (waits_for.empty() ? " although every rank has submitted it" : "") + phases(query);
   }
   hooks_.verdict(report, operation + waits_for);
 }

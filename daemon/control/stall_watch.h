@@ -20,7 +20,10 @@ struct StallReport {
   std::string name;  // of the bucket
   uint64_t waited_ms = 0;
   bool deadline = false;  // operation_timeout has passed
+  std::string phase;      // where it is on the node that reports
 };
+// A phase as both documents carry it.
+std::string phase_text(const std::string& phase);
 Json stall_document(const StallReport& report);
 Result<StallReport> read_stall(const Json& document);
 
@@ -44,10 +47,12 @@ class StallWatch {
   struct Query {
     explicit Query(Scheduler& scheduler) : patience(scheduler) {}
     StallReport report;
-    std::set<uint32_t> unanswered;  // nodes
-    std::vector<uint32_t> missing;  // ranks
+    std::set<uint32_t> unanswered;           // nodes
+    std::map<uint32_t, std::string> phases;  // by node
+    std::vector<uint32_t> missing;           // ranks
     Timer patience;
   };
+  std::string phases(const Query& query) const;
   void finish(uint64_t id);
 
   Scheduler& scheduler_;

@@ -122,7 +122,7 @@ TEST(Buckets, ARankThatNeverCreatesItIsNamedAtTheDeadline) {
 TEST(Buckets, ANodeWithoutMemoryFailsItForAllAndTheJobGoesOn) {
   TestCluster cluster({"a", "b"});
   cluster.quotas.bytes_per_user = 1 << 20;
-  cluster.nodes[1]->context->quotas = std::make_shared<QuotaLedger>(cluster.quotas);
+  cluster.nodes[1]->context->quotas->set_limits(cluster.quotas);
   const auto ranks = cluster.running_job();
   for (const auto& rank : ranks) {
     cluster.create(rank, {"big", 0, 0, {{"w", 100'000}}});
@@ -131,7 +131,8 @@ TEST(Buckets, ANodeWithoutMemoryFailsItForAllAndTheJobGoesOn) {
     EXPECT_EQ(rank->failure().code(), Code::kResourceExhausted);
     EXPECT_THAT(
         rank->failure().message(),
-        AllOf(HasSubstr("node b"), HasSubstr("(2 local ranks + 1 result) x"), HasSubstr("bytes_per_user")));
+        AllOf(HasSubstr("node b"), HasSubstr("2 gradient regions x 401408 + 1 result x 401408 + residuals 0"),
+              HasSubstr("quotas.bytes_per_user is 1048576"), HasSubstr("raise it")));
   }
   EXPECT_TRUE(cluster.nodes[0]->engine->buckets.empty());
   for (const auto& rank : ranks) {

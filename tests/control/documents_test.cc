@@ -52,8 +52,8 @@ TEST(Documents, AnEpochComesBackAsItWasAndABrokenOneIsRefused) {
   epoch.world = 3;
   epoch.index = 1;
   epoch.max_payload = 130048;
-  epoch.nodes = {{"a", std::string(16, 'x'), std::string("\0\xff", 2), "a:1", {0, 2}},
-                 {"b", std::string(16, 'y'), "", "", {1}}};
+  epoch.nodes = {{"a", std::string(16, 'x'), std::string("\0\xff", 2), "a:1", {"10.0.0.1", "::1"}, {0, 2}},
+                 {"b", std::string(16, 'y'), "", "", {}, {1}}};
   const auto read = read_epoch(epoch_document(epoch));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->nodes[0].transport_address, epoch.nodes[0].transport_address);
@@ -75,7 +75,7 @@ TEST(Documents, AFailureKeepsItsCodeAndLosesControlCharacters) {
 
 TEST(Documents, LogLinesAreOneLineEach) {
   EXPECT_EQ(format_event("x", {{"a", "1"}, {"b", "two \"words\"\n"}, {"c", ""}}),
-            "event=x a=1 b=\"two \\\"words\\\" \" c=\"\"");
+            "event=x a=1 b=\"two \\\"words\\\"\\n\" c=\"\"");
 }
 
 TEST(Manifests, AreCheckedInEveryMember) {
@@ -158,12 +158,12 @@ TEST(HostilePeers, CannotSpeakForOthersRanksAndEndTheirOwnJobOnly) {
   const auto zero = cluster.join(0, 0, 2);
   RawLink raw(cluster);
   raw.greet();
-  raw.say(join_document({1, 2, 5, 60000}));
+  raw.say(join_document({1, 2, 5, 60000, 0}));
   raw.say({{"type", "ready"}});
   ASSERT_TRUE(zero->running());
   for (const Json& odd :
        {Json{{"type", "bucket_ready"}, {"bucket", 99}}, Json{{"type", "bucket_failed"}, {"bucket", 99}},
-        Json{{"type", "misses"}, {"query", 5}, {"missing", {1}}}}) {
+        Json{{"type", "misses"}, {"query", 5}, {"missing", {1}}, {"phase", ""}}}) {
     raw.say(odd);
     EXPECT_FALSE(raw.closed) << odd;
   }

@@ -87,8 +87,9 @@ class FakeEngine final : public EnginePort {
   void remove_bucket(engine::JobId, uint32_t bucket, Done done) override {
     log.push_back("remove_bucket " + std::to_string(bucket));
     const bool busy = busy_buckets.contains(bucket);
-    if (!busy) {
-      buckets.erase(bucket);
+    if (!busy && buckets.contains(bucket)) {
+      const auto spec = buckets.extract(bucket).mapped();
+      retire(*spec);
     }
     reply(std::move(done), busy ? Status(Code::kUnavailable, "busy") : ok_status());
   }
@@ -106,7 +107,14 @@ class FakeEngine final : public EnginePort {
   void remove_job(engine::JobId job) override {
     log.push_back("remove_job");
     jobs.erase(job);
-    buckets.clear();
+    for (auto entry = buckets.begin(); entry != buckets.end();) {
+      if (entry->second->job == job) {
+        retire(*entry->second);
+        entry = buckets.erase(entry);
+      } else {
+        ++entry;
+      }
+    }
   }
   void missing_ranks(engine::JobId, uint32_t, uint64_t,
                      std::function<void(std::vector<uint32_t>)> done) override {
@@ -116,14 +124,18 @@ class FakeEngine final : public EnginePort {
   }
   void inspect(engine::JobId, uint32_t, uint64_t, std::function<void(engine::OperationView)> done) override {
     if (answers_stalls) {
-      engine::OperationView view;
-      view.phase = missing.empty() ? layout::BucketPhase::kReducing : layout::BucketPhase::kGathering;
-      view.missing_ranks = missing;
-      scheduler_.post([done, view] { done(view); });
+      engine::OperationView answer = view;
+      answer.phase = missing.empty() ? answer.phase : layout::BucketPhase::kGathering;
+      answer.missing_ranks = missing;
+      scheduler_.post([done, answer] { done(answer); });
     }
   }
   void completed(engine::JobId, std::function<void(std::vector<engine::BucketSequence>)> done) override {
-    scheduler_.post([done, answer = completed_here] { done(answer); });
+    if (answers_completed) {
+      scheduler_.post([done, answer = completed_here] { done(answer); });
+    } else {
+      late_answers.push_back([done, answer = completed_here] { done(answer); });
+    }
   }
   void traffic(engine::JobId, std::function<void(const Traffic&)> done) override {
     scheduler_.post([done] { done(Traffic{1, 2, 3}); });
@@ -140,9 +152,18 @@ class FakeEngine final : public EnginePort {
   std::vector<uint32_t> missing;
   std::vector<engine::BucketSequence> completed_here;
   bool answers_stalls = true;
+  bool answers_completed = true;
+  std::vector<Work> late_answers;
+  engine::OperationView view;  // of every operation that all have submitted
   Status add_job_result, add_bucket_result, abort_cause;
 
  private:
+  static void retire(engine::BucketSpec& spec) {
+    spec.memory.clear();
+    if (spec.retired) {
+      spec.retired(std::move(spec.reducer));
+    }
+  }
   void reply(Done done, Status status) {
     scheduler_.post([done, status] { done(status); });
   }
@@ -232,10 +253,22 @@ struct TestNode {
   std::shared_ptr<bool> cut = std::make_shared<bool>(false);
 };
 
+struct JoinOptions {
+  std::string job = "job";
+  uint64_t timeout_ms = 60'000;
+  uint32_t uid = 7;
+  std::string run_id = "0";
+  bool fresh = false;
+  uint64_t session = 0;
+  uint64_t age_ms = 0;
+  std::function<std::string()> gone = nullptr;
+};
+
 // `names[0]` coordinates.
 class TestCluster {
  public:
-  explicit TestCluster(const std::vector<std::string>& names) {
+  explicit TestCluster(const std::vector<std::string>& names, Nanoseconds residual_ttl = seconds(600))
+      : ttl(residual_ttl) {
     for (const std::string& name : names) {
       add_node(name);
     }
@@ -262,6 +295,7 @@ class TestCluster {
     self.version = "0.1.0";
     self.transport = "ucx 1.13.1";
     self.transport_address = "address of " + name;
+    self.data_hosts = {"10.0.0." + std::to_string(nodes.size() + 1), "fe80::1"};
     self.max_payload = 130048;
     self.peer_timeout_ms = 2000;
     self.operation_timeout_ms = 10000;
@@ -276,6 +310,9 @@ class TestCluster {
           coordinator->accept(std::make_shared<MutableLink>(theirs, cut));
           done(LinkPtr(std::make_shared<MutableLink>(ours, cut)));
         }});
+    node->context->residuals =
+        std::make_shared<ResidualStore>(scheduler, *node->workshop, node->context->quotas, ttl);
+    node->context->pasts = std::make_shared<PastStore>(scheduler, ttl);
     node->members = std::make_unique<Members>(*node->context, Members::Hooks{[](const JobFacts&) {}});
     nodes.push_back(std::move(node));
     return *nodes.back();
@@ -283,12 +320,26 @@ class TestCluster {
 
   std::shared_ptr<TestRank> join(size_t node, uint32_t rank, uint32_t world, const std::string& job = "job",
                                  uint64_t timeout_ms = 60'000) {
+    JoinOptions options;
+    options.job = job;
+    options.timeout_ms = timeout_ms;
+    return join(node, rank, world, options);
+  }
+  std::shared_ptr<TestRank> join(size_t node, uint32_t rank, uint32_t world, const JoinOptions& options) {
     auto result = std::make_shared<TestRank>();
     result->rank = rank;
-    LocalJoin join{rank, world, static_cast<int32_t>(1000 + rank), timeout_ms,
-                   into(result, [](TestRank& self, const Status& cause) { self.aborted = cause; })};
+    LocalJoin join;
+    join.rank = rank;
+    join.world = world;
+    join.pid = static_cast<int32_t>(1000 + rank);
+    join.timeout_ms = options.timeout_ms;
+    join.fresh = options.fresh;
+    join.session = options.session;
+    join.age_ms = options.age_ms;
+    join.gone = options.gone;
+    join.aborted = into(result, [](TestRank& self, const Status& cause) { self.aborted = cause; });
     result->member = nodes[node]->members->join(
-        {7, job, "0"}, "a:7470", std::move(join),
+        {options.uid, options.job, options.run_id}, "a:7470", std::move(join),
         into(result, [](TestRank& self, const Result<Joined>& joined) { self.joined = joined; }));
     scheduler.settle();
     return result;
@@ -314,10 +365,10 @@ class TestCluster {
     scheduler.settle();
   }
   // Nodes a and b with ranks 0,1 and 2,3.
-  std::vector<std::shared_ptr<TestRank>> running_job() {
+  std::vector<std::shared_ptr<TestRank>> running_job(const JoinOptions& options = {}) {
     std::vector<std::shared_ptr<TestRank>> ranks;
     for (uint32_t rank = 0; rank < 4; ++rank) {
-      ranks.push_back(join(rank / 2, rank, 4));
+      ranks.push_back(join(rank / 2, rank, 4, options));
     }
     for (const auto& rank : ranks) {
       EXPECT_TRUE(rank->running()) << rank->failure().message();
@@ -325,6 +376,17 @@ class TestCluster {
     return ranks;
   }
 
+  // On all ranks; the last one's success.
+  void create_on_all(const std::vector<std::shared_ptr<TestRank>>& ranks, const Manifest& manifest) {
+    for (const auto& rank : ranks) {
+      create(rank, manifest);
+    }
+    for (const auto& rank : ranks) {
+      ASSERT_TRUE(rank->bucket && rank->bucket->ok()) << rank->failure().message();
+    }
+  }
+
+  const Nanoseconds ttl;
   FakeScheduler scheduler;
   config::QuotaOptions quotas;
   config::CompressionPolicy policy;

@@ -47,11 +47,42 @@ TEST(JobFormation, AWorldThatDiffersIsToldToAllThatWaitAndToThoseWhoComeAMomentL
     EXPECT_THAT(rank->failure().message(),
                 AllOf(HasSubstr("4 on rank 0 (node a)"), HasSubstr("5 on rank 1 (node b)")));
   }
-  const auto late = cluster.join(0, 2, 4);
-  EXPECT_EQ(late->failure().code(), Code::kMismatch);
+  // A process of that launch which was slower than the others, on either node.
+  cluster.scheduler.advance(milliseconds(300));
+  for (const size_t node : {0, 1}) {
+    const auto late = cluster.join(node, static_cast<uint32_t>(2 + node), 4, JoinOptions{.age_ms = 900});
+    EXPECT_EQ(late->failure().code(), Code::kMismatch);
+  }
   // Those who know may try again at once.
   const auto again = cluster.join(0, 0, 1);
   EXPECT_TRUE(again->running());
+}
+
+TEST(JobFormation, ALaunchAfterOneThatDisagreedFormsAtOnceOnAllNodes) {
+  TestCluster cluster({"a", "b"});
+  cluster.join(0, 0, 4);
+  EXPECT_EQ(cluster.join(1, 1, 5)->failure().code(), Code::kMismatch);
+  cluster.scheduler.advance(milliseconds(800));
+  std::vector<std::shared_ptr<TestRank>> ranks;
+  for (const uint32_t rank : {3, 2, 1, 0}) {  // the first ones were not in the launch that failed
+    ranks.push_back(cluster.join(rank / 2, rank, 4, JoinOptions{.age_ms = 500}));
+  }
+  for (const auto& rank : ranks) {
+    EXPECT_TRUE(rank->running()) << rank->failure().message();
+  }
+}
+
+TEST(JobFormation, AnOldProcessThatHasHeardOfTheDisagreementMayTryAgain) {
+  TestCluster cluster({"a", "b"});
+  cluster.join(0, 0, 3);
+  cluster.join(1, 1, 4);
+  const JoinOptions old{.age_ms = 60'000};
+  cluster.scheduler.advance(milliseconds(1));
+  EXPECT_EQ(cluster.join(0, 2, 3, old)->failure().code(), Code::kMismatch);
+  const auto two = cluster.join(0, 2, 3, old);
+  cluster.join(0, 0, 3, old);
+  cluster.join(1, 1, 3, old);
+  EXPECT_TRUE(two->running());
 }
 
 TEST(JobFormation, ARankThatIsThereTwiceIsRefusedAndTheFirstGoesOn) {
@@ -288,7 +319,7 @@ TEST(Stalls, TheMissingRankIsNamedToAllAndEndsTheJobAtTheDeadline) {
   cluster.scheduler.settle();
   EXPECT_EQ(ranks[0]->failure().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(ranks[2]->failure().message(),
-            "operation_timeout (10s): bucket 'b0' #5 waits for rank 3 (node b)");
+            "operation_timeout (10s): bucket 'b0' #5 waits for rank 3 (node b) to submit it (gathering)");
 }
 
 TEST(Stalls, ADaemonWhoseEngineDoesNotAnswerIsNamed) {

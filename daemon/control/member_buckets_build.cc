@@ -1,0 +1,230 @@
+// A bucket that the coordinator has numbered gets its memory, its reducers and what earlier ones left behind.
+#include <array>
+#include <new>
+#include <utility>
+
+#include "config/policy_json.h"
+#include "daemon/control/bucket_reducer.h"
+#include "daemon/control/member_buckets.h"
+
+namespace gradwire::control {
+
+struct MemberBuckets::Parts {
+  Manifest manifest;
+  config::CompressionPolicy policy;
+  uint64_t region = 0, residual = 0;  // bytes
+  size_t ranks = 0;                   // local
+
+  Status status;
+  QuotaLedger::Charge regions_charge, residual_charge;
+  std::vector<compress::LayerState> state;  // of buckets before this one
+  std::vector<std::shared_ptr<SharedMemory>> gradients;
+  std::shared_ptr<SharedMemory> result;
+  std::unique_ptr<compress::BucketReducer> reducer, shards;
+
+  // In the workshop.
+  Status make_memory();
+  Status make_reducers(uint32_t nodes, uint32_t max_payload, const std::vector<uint32_t>& rank_node);
+};
+
+Status MemberBuckets::Parts::make_memory() {
+  for (size_t i = 0; i <= ranks; ++i) {
+    const bool gradient = i < ranks;
+    auto memory = SharedMemory::create(manifest.name, region, gradient ? Access::kBoth : Access::kReadOnly);
+    GRADWIRE_RETURN_IF_ERROR(memory.status());
+    if (gradient) {
+      gradients.push_back(std::move(*memory));
+    } else {
+      result = std::move(*memory);
+    }
+  }
+  return ok_status();
+}
+
+Status MemberBuckets::Parts::make_reducers(uint32_t nodes, uint32_t max_payload,
+                                           const std::vector<uint32_t>& rank_node) {
+  try {
+    auto sharded = make_shards(manifest, nodes, max_payload, rank_node);
+    GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context("bucket '" + manifest.name + "'"));
+    auto made = make_reducer(manifest, nodes, max_payload, policy);
+    GRADWIRE_RETURN_IF_ERROR(made.status().with_context("bucket '" + manifest.name + "'"));
+    if (!state.empty() && (*made)->restore_state(state) > 0) {
+      state.clear();
+    }
+    shards = std::move(*sharded);
+    reducer = std::move(*made);
+    return ok_status();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted,
+                  "no memory for the residuals of bucket '" + manifest.name + "'; use smaller buckets");
+  }
+}
+
+Status MemberBuckets::numbered(const Json& document) {
+  Fields fields(document);
+  const std::string name = fields.text("name", 1, kMaxBucketName);
+  const auto id = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
+  const Json* policy_json = fields.object("policy");
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("bucket_ok"));
+  const Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
+  GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("bucket_ok, policy"));
+  const auto found = rounds_.find(name);
+  if (found == rounds_.end() || found->second.front().waiting.size() != facts_.local_ranks.size() ||
+      buckets_.contains(id)) {
+    return Status(Code::kCorrupt,
+                  "bucket_ok: bucket '" + name + "' is not waiting here for number " + std::to_string(id));
+  }
+  Round round = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) {
+    rounds_.erase(found);
+  }
+  Bucket& bucket = buckets_[id];
+  bucket.name = name;
+  bucket.waiting = std::move(round.waiting);
+  bucket.building = true;
+  const auto parts = std::make_shared<Parts>();
+  parts->manifest = std::move(round.manifest);
+  parts->policy = *policy;
+  // What earlier buckets leave behind is in the workshop, if it is on its way.
+  node_.workshop.run([] {},
+                     [parts, id, weak = weak_from_this()] {
+                       if (const auto self = weak.lock(); self && self->still_wanted(id)) {
+                         self->build(id, parts);
+                       }
+                     });
+  return ok_status();
+}
+
+// Whether a bucket that is being built still is what the job wants.
+bool MemberBuckets::still_wanted(uint32_t id) {
+  const auto found = buckets_.find(id);
+  if (!over_.ok() || found == buckets_.end()) {
+    return false;
+  }
+  if (found->second.failed) {
+    buckets_.erase(found);
+    return false;
+  }
+  return true;
+}
+
+Status MemberBuckets::charge(Parts& parts) {
+  const std::array<uint64_t, 2> amounts = {parts.region * (parts.ranks + 1), parts.residual};
+  const std::string region = std::to_string(parts.region);
+  const std::string formula = "bucket '" + parts.manifest.name + "': " + std::to_string(parts.ranks) +
+                              " gradient regions x " + region + " + 1 result x " + region + " + residuals " +
+                              std::to_string(parts.residual);
+  auto charges = node_.residuals ? node_.residuals->charge_bytes(facts_.identity.uid, amounts, formula)
+                                 : node_.quotas->charge_bytes(facts_.identity.uid, amounts, formula);
+  GRADWIRE_RETURN_IF_ERROR(charges.status());
+  parts.regions_charge = std::move((*charges)[0]);
+  parts.residual_charge = std::move((*charges)[1]);
+  return ok_status();
+}
+
+void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
+  const Manifest& manifest = parts->manifest;
+  parts->region = page_rounded(manifest_elements(manifest) *
+                               compress::dtype_size(static_cast<compress::Dtype>(manifest.dtype)));
+  parts->residual = residual_bytes(manifest, parts->policy);
+  parts->ranks = facts_.local_ranks.size();
+  if (wanted_ && parts->residual > 0) {
+    // Before the charge: what is taken over must not give way to its own heir.
+    parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);
+  }
+  if (const Status charged = charge(*parts); !charged.ok()) {
+    parts->status = charged;
+    built(id, *parts);
+    return;
+  }
+  const auto work = [parts, nodes = facts_.nodes, max_payload = facts_.max_payload,
+                     rank_node = facts_.rank_node] {
+    parts->status = parts->make_memory();
+    if (parts->status.ok()) {
+      parts->status = parts->make_reducers(nodes, max_payload, rank_node);
+    }
+  };
+  node_.workshop.run(work, [parts, id, weak = weak_from_this()] {
+    if (const auto self = weak.lock()) {
+      self->built(id, *parts);
+    }
+  });
+}
+
+void MemberBuckets::built(uint32_t id, Parts& parts) {
+  if (wanted_ && *wanted_) {
+    node_.residuals->keep(facts_.identity, parts.manifest.name, std::move(parts.state));
+  }
+  if (!still_wanted(id)) {
+    if (parts.reducer) {
+      on_retired(parts)(std::move(parts.reducer));
+    }
+    return;
+  }
+  buckets_.at(id).building = false;
+  if (!parts.status.ok()) {
+    give_up(id, parts.status);
+    return;
+  }
+  add_to_engine(id, parts);
+}
+
+// Brings the residuals of a bucket that is gone to the store; called on any thread.
+std::function<void(std::unique_ptr<compress::BucketReducer>)> MemberBuckets::on_retired(const Parts& parts) {
+  // The engine may keep the function longer than the bucket.
+  const auto held = std::make_shared<QuotaLedger::Charge>(parts.residual_charge);
+  if (!wanted_ || !parts.residual_charge) {
+    return [held](std::unique_ptr<compress::BucketReducer>) { held->reset(); };
+  }
+  return [&scheduler = node_.scheduler, weak = std::weak_ptr(node_.residuals), job = facts_.identity,
+          bucket = parts.manifest.name, wanted = wanted_,
+          held](std::unique_ptr<compress::BucketReducer> reducer) {
+    // A posted function can be copied, a unique_ptr cannot.
+    const auto shared = std::make_shared<std::unique_ptr<compress::BucketReducer>>(std::move(reducer));
+    scheduler.post([weak, job, bucket, wanted, charge = std::exchange(*held, nullptr), shared] {
+      if (const auto store = weak.lock()) {
+        store->retire(job, bucket, std::move(*shared), wanted, charge);
+      }
+    });
+  };
+}
+
+void MemberBuckets::add_to_engine(uint32_t id, Parts& parts) {
+  Bucket& bucket = buckets_.at(id);
+  bucket.codec = parts.reducer->codec_name();
+  bucket.gradients = parts.gradients;
+  bucket.result = parts.result;
+  bucket.in_engine = true;
+  if (parts.reducer->residual().empty()) {
+    parts.residual_charge.reset();
+  }
+  engine::BucketSpec spec;
+  spec.job = facts_.job;
+  spec.bucket = id;
+  spec.name = parts.manifest.name;
+  spec.retired = on_retired(parts);
+  spec.reducer = std::move(parts.reducer);
+  spec.shards = std::move(parts.shards);
+  spec.elements = manifest_elements(parts.manifest);
+  for (const auto& gradient : parts.gradients) {
+    spec.gradients.push_back(gradient->data());
+    spec.memory.push_back(gradient);
+  }
+  spec.result = parts.result->data();
+  spec.memory.push_back(parts.result);
+  spec.memory.push_back(parts.regions_charge);
+  node_.engine.add_bucket(std::move(spec), [id, weak = weak_from_this()](const Status& status) {
+    const auto self = weak.lock();
+    if (!self || !self->over_.ok()) {
+      return;
+    }
+    if (status.ok()) {
+      self->send_({{"type", "bucket_ready"}, {"bucket", id}});
+    } else {
+      self->give_up(id, status);
+    }
+  });
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,90 @@
+// ResidualStore: what is left of buckets' error feedback when the buckets are gone, by job and layer, until a
+// bucket with that layer takes it over.
+//
+// While an epoch of the job lives here, residuals of destroyed buckets live with it (a rebuilt bucket goes on
+// from them). After an epoch that failed they are kept for `ttl`, in case the job comes back; 0 keeps nothing
+// beyond the epoch. After an orderly end nothing is kept. What is kept counts towards the user's
+// quotas.bytes_per_user and is the first to give way.
+//
+// On the control thread; no I/O. Big pieces are moved about in the workshop.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compress/reducer.h"
+#include "daemon/control/documents.h"
+#include "daemon/control/engine_port.h"
+#include "daemon/control/quota.h"
+
+namespace gradwire::control {
+
+class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
+ public:
+  using Layers = std::span<const std::pair<std::string, uint64_t>>;  // name, elements
+  // True as long as what comes back from an epoch is wanted.
+  using Wanted = std::shared_ptr<bool>;
+
+  ResidualStore(Scheduler& scheduler, Workshop& workshop, std::shared_ptr<QuotaLedger> quotas,
+                Nanoseconds ttl)
+      : scheduler_(scheduler), workshop_(workshop), quotas_(std::move(quotas)), ttl_(ttl) {}
+
+  Wanted epoch_begins(const JobIdentity& job);
+  void epoch_ends(const JobIdentity& job, bool in_order);
+  // The next run of that name starts clean, also of what is still on its way here.
+  void forget(const JobIdentity& job);
+  // Nothing is kept any more, and the workshop is not used any more.
+  void close();
+
+  // A bucket of the job is gone; `charge` is what its residual was charged with.
+  void retire(const JobIdentity& job, const std::string& bucket,
+              std::unique_ptr<compress::BucketReducer> reducer, const Wanted& wanted,
+              QuotaLedger::Charge charge);
+  void keep(const JobIdentity& job, const std::string& bucket, std::vector<compress::LayerState> layers);
+  // Those of the layers (by name and size) that are there; each can be taken once. Of several layers of one
+  // name that of the bucket of this name comes first, then the latest.
+  std::vector<compress::LayerState> take(const JobIdentity& job, const std::string& bucket, Layers layers);
+
+  // As QuotaLedger::charge_bytes; before it refuses, the user's kept residuals are dropped, the oldest first.
+  Result<std::vector<QuotaLedger::Charge>> charge_bytes(uint32_t uid, std::span<const uint64_t> parts,
+                                                        const std::string& formula);
+
+  // Of jobs that have no epoch here.
+  uint64_t kept_bytes() const;
+  uint64_t kept_jobs() const;
+
+ private:
+  struct Kept {  // one bucket's
+    std::string bucket;
+    std::vector<compress::LayerState> layers;
+    uint64_t bytes = 0;
+    uint64_t age = 0;  // ascends
+    QuotaLedger::Charge charge;
+  };
+  struct Job {
+    unsigned epochs = 0;  // that live here
+    Wanted wanted = std::make_shared<bool>(true);
+    std::deque<Kept> kept;  // the latest last
+    std::unique_ptr<Timer> expiry;
+  };
+
+  Job& job_of(const JobIdentity& job);
+  void start_expiry(const JobIdentity& identity, Job& job);
+  bool drop_oldest(uint32_t uid);
+  void sweep();
+
+  Scheduler& scheduler_;
+  Workshop& workshop_;
+  std::shared_ptr<QuotaLedger> quotas_;
+  Nanoseconds ttl_;
+  uint64_t last_age_ = 0;
+  bool closed_ = false;
+  std::map<JobIdentity, Job> jobs_;
+};
+
+}  // namespace gradwire::control

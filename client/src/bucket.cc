@@ -1,8 +1,4 @@
-// Buckets and the operations on them: the submitting side.
-#include <sys/socket.h>
-
-#include <cerrno>
-#include <cmath>
+// Buckets: their creation, memory and end.
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -26,10 +22,6 @@ constexpr uint32_t kKnownFlags = GW_BUCKET_GRADIENT;
 uint64_t dtype_bytes(gw_dtype dtype) {
   static constexpr uint64_t kBytes[] = {4, 2, 2, 8, 4, 8, 1};
   return dtype <= GW_UINT8 ? kBytes[dtype] : 0;
-}
-
-bool is_integer(gw_dtype dtype) {
-  return dtype >= GW_INT32 && dtype <= GW_UINT8;
 }
 
 gw_status check_name(const char* what, const char* name) {
@@ -118,6 +110,7 @@ gw_status create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* 
   bucket->job = job;
   bucket->name = name;
   bucket->dtype = dtype;
+  bucket->flags = flags;
   bucket->bytes = bucket->elements * dtype_bytes(dtype);
   Answer answer;
   if (const gw_status status =
@@ -162,99 +155,7 @@ gw_status destroy(gw_bucket* bucket) {
   return status;
 }
 
-gw_status check_operation(const gw_bucket* bucket, gw_reduce_op op, double scale) {
-  if (op > GW_PRODUCT) {
-    return fail(GW_ERR_INVALID,
-                say("bucket ", bucket->name, ": reduce operation ", int{op}, " does not exist"));
-  }
-  if (!std::isfinite(scale) || scale <= 0) {
-    return fail(GW_ERR_INVALID, say("bucket ", bucket->name, ": the scale is ", scale,
-                                    "; it must be a finite number above 0"));
-  }
-  if (op == GW_AVERAGE && is_integer(bucket->dtype)) {
-    return fail(GW_ERR_INVALID,
-                say("bucket ", bucket->name, " holds integers, whose average is not exact: use GW_SUM"));
-  }
-  if (op > GW_AVERAGE && bucket->codec != "none") {
-    return fail(GW_ERR_UNSUPPORTED, say("bucket ", bucket->name, " is compressed (", bucket->codec,
-                                        "): only sum and average are possible; create it without "
-                                        "GW_BUCKET_GRADIENT for an exact operation"));
-  }
-  return GW_OK;
-}
-
-gw_status wake_daemon(gw_job* job) {
-  const char ring = 0;
-  while (::send(job->bell.get(), &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-    if (errno == EAGAIN) {
-      break;  // a full socket has rung already
-    }
-    if (errno == EPIPE || errno == ECONNRESET) {
-      const gw_status status = ended(job);
-      return status != GW_OK ? status : end_job(job, GW_ERR_UNAVAILABLE, job->connection.gone_sentence());
-    }
-    if (errno != EINTR) {
-      return end_job(job, GW_ERR_PROTOCOL, say("gradwired cannot be woken: ", std::strerror(errno)));
-    }
-  }
-  return GW_OK;
-}
-
-template <typename Body>
-gw_status on_submitting_side(gw_bucket* bucket, Body&& body) {
-  return at_the_edge([&]() -> gw_status {
-    if (const gw_status status = check_handle(bucket); status != GW_OK) {
-      return status;
-    }
-    const SideLock side(&bucket->job->submitting);
-    return side.entered() ? body() : refuse_second_thread("submitting");
-  });
-}
-
 }  // namespace
-
-gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root) {
-  gw_job* job = bucket->job;
-  if (const gw_status status = ended(job); status != GW_OK) {
-    return status;
-  }
-  // Acquire pairs with the waiting side's store of idle: the caller has seen that result.
-  if (bucket->state.load(std::memory_order_acquire) != kIdle) {
-    return fail(GW_ERR_BUSY, say("bucket ", bucket->name, " has an operation in flight: gw_wait first"));
-  }
-  // As many completions as submissions may be on their way, so neither ring can overflow. Relaxed: a late
-  // view of the waiting side's decrement refuses at worst.
-  if (job->in_flight.fetch_add(1, std::memory_order_relaxed) >= job->capacity) {
-    job->in_flight.fetch_sub(1, std::memory_order_relaxed);
-    return fail(GW_ERR_BUSY, say("the job has ", job->capacity,
-                                 " operations in flight, as many as its ring "
-                                 "holds: wait for some"));
-  }
-  layout::Submission submission{};
-  submission.user_data = bucket->slot;
-  submission.sequence = ++bucket->sequence;
-  submission.scale = scale;
-  submission.bucket = bucket->id;
-  submission.root = root;
-  submission.operation = operation;
-  submission.reduce_op = op;
-  submission.dtype = bucket->dtype;
-  // Release pairs with the waiting side's acquire load when the completion comes.
-  bucket->state.store(kInFlight, std::memory_order_release);
-  bool wake = false;
-  if (const auto pushed = job->submissions.push(submission, &wake); pushed != layout::RingState::kOk) {
-    --bucket->sequence;
-    bucket->state.store(kIdle, std::memory_order_relaxed);
-    job->in_flight.fetch_sub(1, std::memory_order_relaxed);
-    if (pushed == layout::RingState::kFull) {
-      return fail(GW_ERR_BUSY, "gradwired has not taken the earlier submissions yet: wait for some");
-    }
-    return end_job(job, GW_ERR_PROTOCOL, "gradwired's counter of the submission ring makes no sense");
-  }
-  job->daemon_woken.store(wake, std::memory_order_relaxed);  // a hint to the waiting side
-  return wake ? wake_daemon(job) : GW_OK;
-}
-
 }  // namespace gradwire::client
 
 using namespace gradwire::client;  // NOLINT(google-build-using-namespace): this file is the library's edge
@@ -282,27 +183,6 @@ gw_status gw_bucket_destroy(gw_bucket* bucket) {
     }
     const SideLock side(&bucket->job->submitting);
     return side.entered() ? destroy(bucket) : refuse_second_thread("submitting");
-  });
-}
-
-gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale) {
-  return on_submitting_side(bucket, [&]() -> gw_status {
-    const gw_status status = check_operation(bucket, op, scale);
-    return status != GW_OK ? status : submit(bucket, gradwire::layout::kOpAllreduce, op, scale, 0);
-  });
-}
-
-gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op) {
-  return gw_allreduce_scaled(bucket, op, 1.0);
-}
-
-gw_status gw_broadcast(gw_bucket* bucket, int32_t root) {
-  return on_submitting_side(bucket, [&]() -> gw_status {
-    if (root < 0 || root >= bucket->job->identity.world) {
-      return fail(GW_ERR_NOT_FOUND, say("there is no rank ", root, " to broadcast bucket ", bucket->name,
-                                        " from: the world has ", bucket->job->identity.world));
-    }
-    return submit(bucket, gradwire::layout::kOpBroadcast, GW_SUM, 1.0, static_cast<uint32_t>(root));
   });
 }
 

@@ -1,11 +1,11 @@
 #include "client/src/connection.h"
 
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "client/src/error.h"
 #include "client/src/text.h"
@@ -16,11 +16,11 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxSentence = 1500;
-constexpr const char* kRemedy = "start it with `systemctl start gradwired` or set GRADWIRE_SOCKET";
 
-// How many descriptors a document of this type claims, wanted or stale.
+// How many descriptors a document of this type claims, wanted or stale. Of a joined answer, which comes
+// first and may be of another version, all that came.
 size_t descriptors_of(std::string_view type) {
-  return type == "joined" ? 2 : type == "bucket_created" ? 2 : 0;
+  return type == "joined" ? wire::kMaxDescriptors : type == "bucket_created" ? 2 : 0;
 }
 
 // An object with a type, or discarded.
@@ -30,25 +30,6 @@ json parse_document(const std::string& text, std::string* type) {
     return json(json::value_t::discarded);
   }
   return document;
-}
-
-gw_status connect_failure(const std::string& path, int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return fail(GW_ERR_UNAVAILABLE, say("no gradwired at ", path, ": there is no such socket; ", kRemedy));
-    case ECONNREFUSED:
-      return fail(GW_ERR_UNAVAILABLE,
-                  say("no gradwired at ", path, ": nobody listens on the socket any more; ", kRemedy));
-    case EACCES:
-    case EPERM:
-      return fail(GW_ERR_PERMISSION, say("no gradwired at ", path,
-                                         ": this user may not use the socket; join its group (gradwire) or "
-                                         "set GRADWIRE_SOCKET"));
-    default:
-      return fail(GW_ERR_UNAVAILABLE,
-                  say("no gradwired at ", path, ": ", std::strerror(error), "; ", kRemedy));
-  }
 }
 
 }  // namespace
@@ -71,42 +52,43 @@ bool read_member(const json& document, const char* name, size_t limit, std::stri
   return value->size() <= limit;
 }
 
-gw_status Connection::open(const std::string& path, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return fail(GW_ERR_INVALID,
-                say("the path of gradwired's socket has ", path.size(), " bytes (", excerpt(path, 60),
-                    "); 1 to ", sizeof(address.sun_path) - 1, " are possible: set GRADWIRE_SOCKET"));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
+gw_status Connection::open(const std::string& path, Patience* patience) {
   path_ = path;
-  socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_.valid()) {
-    return fail(GW_ERR_EXHAUSTED, say("no socket to reach gradwired: ", std::strerror(errno)));
-  }
-  for (;;) {
-    if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-      return GW_OK;
-    }
-    if (errno == EINTR) {
-      continue;
-    }
-    if (errno != EAGAIN) {
-      return connect_failure(path, errno);
-    }
-    // The daemon's queue of connections is full.
-    if (deadline.passed()) {
-      return fail(GW_ERR_TIMEOUT, say("gradwired at ", path, " did not take the connection in time"));
-    }
-    ::poll(nullptr, 0, deadline.poll_ms(10));
-  }
+  reader_ = wire::FrameReader();
+  descriptors_.clear();
+  gone_.store(false, std::memory_order_relaxed);
+  hung_up_ = false;
+  return reach(path, patience, still_ms_, &socket_);
 }
 
 std::string Connection::gone_sentence() const {
   return say("gradwired at ", path_,
              " closed the connection: it ended, crashed or was restarted; look at its log (journalctl -u "
              "gradwired) and join again");
+}
+
+std::string Connection::still_sentence(int64_t quiet_ms) const {
+  return say(
+      "gradwired at ", path_, " stands still: it has not moved for ", quiet_ms,
+      " ms, so it is stopped or wedged; look at `gradwire status` and `systemctl status gradwired`, then "
+      "`systemctl restart gradwired` and join again");
+}
+
+gw_status Connection::misfit(std::string_view type, size_t descriptors, std::string_view due,
+                             size_t due_descriptors) {
+  set_gone();
+  return fail(GW_ERR_PROTOCOL, say("gradwired at ", path_, " answered \"", excerpt(type, 40), "\" with ",
+                                   descriptors, " descriptors where \"", due, "\" with ", due_descriptors,
+                                   " was due: its version does not fit libgradwire ", GRADWIRE_VERSION));
+}
+
+std::vector<wire::UniqueFd> Connection::claim_descriptors(std::string_view type) {
+  const size_t count = std::min(descriptors_of(type), descriptors_.size());
+  const auto end = descriptors_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<wire::UniqueFd> claimed(std::make_move_iterator(descriptors_.begin()),
+                                      std::make_move_iterator(end));
+  descriptors_.erase(descriptors_.begin(), end);
+  return claimed;
 }
 
 gw_status Connection::request(json message, std::string_view answer_type, size_t descriptors,
@@ -130,12 +112,13 @@ gw_status Connection::request(json message, std::string_view answer_type, size_t
                                     " are possible: use shorter names or fewer layers a bucket"));
   }
   const Requesting requesting(&requesting_);
-  if (const gw_status status = send(wire::encode_frame(text), deadline); status != GW_OK) {
+  Vigil vigil{deadline, Pulse(still_ms_), Probe(path_, still_ms_ / 4)};
+  if (const gw_status status = send(wire::encode_frame(text), &vigil); status != GW_OK) {
     return status;
   }
   for (;;) {
     std::string bytes;
-    if (const gw_status status = receive(&bytes, deadline); status != GW_OK) {
+    if (const gw_status status = receive(&bytes, &vigil); status != GW_OK) {
       return status;
     }
     std::string type;
@@ -146,11 +129,7 @@ gw_status Connection::request(json message, std::string_view answer_type, size_t
                   say("what listens at ", path_, " answered something that is not Gradwire's: \"",
                       excerpt(bytes, 40), "\""));
     }
-    std::vector<wire::UniqueFd> claimed;
-    for (size_t i = descriptors_of(type); i > 0 && !descriptors_.empty(); --i) {
-      claimed.push_back(std::move(descriptors_.front()));
-      descriptors_.erase(descriptors_.begin());
-    }
+    std::vector<wire::UniqueFd> claimed = claim_descriptors(type);
     if (type == "aborted") {
       std::string cause;
       read_member(document, "message", kMaxSentence, &cause);
@@ -167,12 +146,9 @@ gw_status Connection::request(json message, std::string_view answer_type, size_t
       read_member(document, "message", kMaxSentence, &sentence);
       return fail(status_of_code(code), sentence.empty() ? say("gradwired refused: ", code) : sentence);
     }
-    if (type != answer_type || answered != id || claimed.size() != descriptors) {
-      set_gone();
-      return fail(GW_ERR_PROTOCOL,
-                  say("gradwired at ", path_, " answered \"", excerpt(type, 40), "\" with ", claimed.size(),
-                      " descriptors where \"", answer_type, "\" with ", descriptors,
-                      " was due: its version does not fit libgradwire ", GRADWIRE_VERSION));
+    if (type != answer_type || answered != id ||
+        (descriptors != kAnyDescriptors && claimed.size() != descriptors)) {
+      return misfit(type, claimed.size(), answer_type, descriptors == kAnyDescriptors ? 2 : descriptors);
     }
     answer->document = std::move(document);
     answer->descriptors = std::move(claimed);
@@ -180,34 +156,43 @@ gw_status Connection::request(json message, std::string_view answer_type, size_t
   }
 }
 
-gw_status Connection::wait_for(short events, Deadline deadline) {
+gw_status Connection::wait_for(short events, Vigil* vigil) {
   for (;;) {
     pollfd entry{socket_.get(), events, 0};
-    const int ready = ::poll(&entry, 1, deadline.poll_ms());
+    const int ready = ::poll(&entry, 1, vigil->deadline.poll_ms(Pulse::kLookMs));
     if (ready > 0) {
       return GW_OK;
     }
     if (ready < 0 && errno != EINTR) {
       return fail(GW_ERR_INTERNAL, say("poll failed: ", std::strerror(errno)));
     }
-    if (deadline.passed()) {
+    const int64_t now = now_ns();
+    // Relaxed: a sign of life, nothing hangs on it.
+    const uint64_t sign =
+        heartbeat_ != nullptr ? heartbeat_->load(std::memory_order_relaxed) : vigil->probe.look(now);
+    if (vigil->pulse.stands_still(sign, now)) {
+      set_gone();
+      return fail(GW_ERR_UNAVAILABLE, still_sentence(vigil->pulse.quiet_ms()));
+    }
+    if (vigil->deadline.passed()) {
       return fail(GW_ERR_TIMEOUT, say("gradwired at ", path_, " did not answer in time"));
     }
   }
 }
 
-gw_status Connection::send(std::string_view frame, Deadline deadline) {
+gw_status Connection::send(std::string_view frame, Vigil* vigil) {
   bool started = false;
   while (!frame.empty()) {
     const auto sent = wire::send_some(socket_.get(), frame);
     if (!sent.ok()) {
+      hung_up_ = true;
       set_gone();
       return fail(GW_ERR_UNAVAILABLE, gone_sentence());
     }
     frame.remove_prefix(sent.value());
     started = started || sent.value() > 0;
     if (sent.value() == 0) {
-      if (const gw_status status = wait_for(POLLOUT, deadline); status != GW_OK) {
+      if (const gw_status status = wait_for(POLLOUT, vigil); status != GW_OK) {
         if (started) {
           set_gone();  // half a document was sent: nothing can follow it
         }
@@ -222,6 +207,7 @@ gw_status Connection::read_available(bool* end_of_file, bool* progress) {
   char buffer[16384];
   const auto received = wire::receive_some(socket_.get(), buffer, &descriptors_);
   if (!received.ok()) {
+    hung_up_ = received.status().code() == Code::kUnavailable;
     set_gone();
     return received.status().code() == Code::kUnavailable ? fail(GW_ERR_UNAVAILABLE, gone_sentence())
                                                           : fail(received.status());
@@ -235,7 +221,7 @@ gw_status Connection::read_available(bool* end_of_file, bool* progress) {
   return GW_OK;
 }
 
-gw_status Connection::receive(std::string* document, Deadline deadline) {
+gw_status Connection::receive(std::string* document, Vigil* vigil) {
   for (;;) {
     if (auto next = reader_.next()) {
       *document = std::move(*next);
@@ -247,11 +233,12 @@ gw_status Connection::receive(std::string* document, Deadline deadline) {
       return status;
     }
     if (end_of_file) {
+      hung_up_ = true;
       set_gone();
       return fail(GW_ERR_UNAVAILABLE, gone_sentence());
     }
     if (!progress) {
-      if (const gw_status status = wait_for(POLLIN, deadline); status != GW_OK) {
+      if (const gw_status status = wait_for(POLLIN, vigil); status != GW_OK) {
         return status;
       }
     }

@@ -13,6 +13,8 @@
 namespace gradwire::client {
 namespace {
 
+constexpr uint32_t kKnownFlags = GW_JOIN_FRESH;
+
 struct Launcher {
   const char* name;
   const char* rank;
@@ -122,6 +124,10 @@ class Resolver {
       return status;
     }
     id_.timeout_ms = std::max<int64_t>(options_.timeout_ms, 0);
+    if (const gw_status status = find_wait(); status != GW_OK) {
+      return status;
+    }
+    id_.fresh = (options_.flags & GW_JOIN_FRESH) != 0;
     id_.socket = text(options_.socket, find(lookup_, "GRADWIRE_SOCKET"), kDefaultSocket);
     if (const gw_status status = check_identity_text("job's name", id_.job); status != GW_OK) {
       return status;
@@ -132,6 +138,18 @@ class Resolver {
  private:
   static std::string text(const char* given, const char* variable, const char* otherwise) {
     return given != nullptr ? given : variable != nullptr ? variable : otherwise;
+  }
+
+  gw_status find_wait() {
+    int32_t variable = 0;
+    if (options_.wait_ms == 0) {
+      if (const gw_status status = read_variable(lookup_, "GRADWIRE_WAIT_MS", 0, INT32_MAX, &variable);
+          status != GW_OK) {
+        return status;
+      }
+    }
+    id_.wait_ms = options_.wait_ms == 0 ? variable : std::max<int64_t>(options_.wait_ms, 0);
+    return GW_OK;
   }
 
   gw_status find_ranks() {
@@ -269,6 +287,11 @@ gw_status read_options(const gw_join_options* given, gw_join_options* options) {
     }
   }
   std::memcpy(options, given, std::min(size, sizeof(gw_join_options)));
+  if ((options->flags & ~kKnownFlags) != 0) {
+    return fail(GW_ERR_UNSUPPORTED,
+                say("gw_join_options.flags is ", options->flags, " and has bits that libgradwire ",
+                    GRADWIRE_VERSION, " does not know: install a newer one or clear them"));
+  }
   return GW_OK;
 }
 

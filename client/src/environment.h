@@ -17,6 +17,8 @@ struct Identity {
   int32_t rank = -1;
   int32_t world = -1;
   int64_t timeout_ms = 0;  // 0: the daemon's
+  int64_t wait_ms = 0;     // for a daemon that is not there yet
+  bool fresh = false;
 };
 
 using Lookup = std::function<const char*(const char*)>;  // getenv

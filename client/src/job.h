@@ -20,6 +20,8 @@
 #include "client/src/environment.h"
 #include "client/src/fork_guard.h"
 #include "client/src/mapping.h"
+#include "client/src/progress.h"
+#include "client/src/pulse.h"
 #include "client/wire/unique_fd.h"
 
 namespace gradwire::client {
@@ -97,6 +99,7 @@ struct gw_bucket {
   uint64_t bytes = 0;
   uint32_t id = 0;
   uint32_t slot = 0;
+  uint32_t flags = 0;  // GW_BUCKET_...
   gw_dtype dtype = GW_FLOAT32;
   gradwire::client::Mapping gradient, result;
 
@@ -105,7 +108,7 @@ struct gw_bucket {
 
   // Waiting side: of the completion that was read.
   gw_status status = GW_OK;
-  uint32_t flags = 0;
+  uint32_t result_flags = 0;
   gw_bucket* next_done = nullptr;  // oldest first
   gw_bucket* previous_done = nullptr;
 };
@@ -113,12 +116,15 @@ struct gw_bucket {
 struct gw_job {
   gradwire::client::ForkGuard fork_guard;
   gradwire::client::Identity identity;
+  std::string daemon_version = "of unknown version";
   gradwire::client::Connection connection;
   gradwire::client::Mapping memory;
   gradwire::layout::SessionHeader* header = nullptr;
   gradwire::wire::UniqueFd bell;  // our end: a byte a wake-up, either way
   uint32_t capacity = 0;
   int32_t local_ranks = 0;
+  uint64_t epoch = 0;
+  gradwire::client::Past past;
   int64_t peer_timeout_ms = 0;
   int64_t operation_timeout_ms = 0;
   bool spin = true;
@@ -132,7 +138,8 @@ struct gw_job {
   std::atomic<bool> daemon_woken{false};  // by the last submission: a spin would only keep it from running
   gw_bucket* oldest_done = nullptr;       // waiting side
   gw_bucket* newest_done = nullptr;
-  int64_t next_look_ns = 0;  // waiting side: gw_test looks at the socket now and then
+  int64_t next_look_ns = 0;       // waiting side: gw_test looks at the socket now and then
+  gradwire::client::Pulse pulse;  // waiting side
 
   // The end of the job, once: release of failed pairs with acquire in ended().
   std::atomic<int32_t> failed{GW_OK};
@@ -160,6 +167,13 @@ gw_status ended(gw_job* job);
 gw_status end_job(gw_job* job, gw_status status, std::string_view sentence);
 // Replaces a request's failure by the abort's cause if the epoch has ended, which says more.
 gw_status explain(gw_job* job, gw_status status);
+
+// Reads what the socket has to say, which may be the end of the job.
+gw_status look_at_socket(gw_job* job);
+// Waiting side: ends the job if the daemon stands still.
+gw_status look_at_pulse(gw_job* job);
+// Waiting side: sleeps until the bell rings, the socket speaks, or it is time to look around again.
+gw_status sleep(gw_job* job, Deadline deadline);
 
 // Submitting side: publishes an operation of an idle bucket.
 gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root);

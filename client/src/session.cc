@@ -37,8 +37,9 @@ gw_status map_session(gw_job* job, int fd, uint64_t announced_bytes) {
   }
   if (header->layout_version != layout::kLayoutVersion) {
     return fail(GW_ERR_PROTOCOL,
-                say("gradwired uses layout ", header->layout_version, " and libgradwire ", GRADWIRE_VERSION,
-                    " knows layout ", layout::kLayoutVersion, ": install the same version of both"));
+                say("gradwired ", job->daemon_version, " uses layout ", header->layout_version,
+                    " in the session's memory and libgradwire ", GRADWIRE_VERSION, " knows layout ",
+                    layout::kLayoutVersion, ": install the same version of both"));
   }
   const uint64_t total = announced_bytes;
   const bool apart = submissions + capacity * sizeof(Submission) <= completions ||

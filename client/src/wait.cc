@@ -1,10 +1,5 @@
 // Completions: the waiting side.
-#include <poll.h>
 #include <sched.h>
-#include <sys/socket.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "client/src/error.h"
 #include "client/src/job.h"
@@ -14,8 +9,8 @@ namespace gradwire::client {
 namespace {
 
 constexpr int64_t kSpinNs = 20'000;
-constexpr int kSliceMs = 100;  // between looks at the abort mark, should a wake-up be missing
 constexpr int64_t kTestLookNs = 5'000'000;
+constexpr int64_t kQuietMs = 1500;  // more than the second between two heartbeats: worth a word
 
 void append_done(gw_job* job, gw_bucket* bucket) {
   bucket->previous_done = job->newest_done;
@@ -44,7 +39,7 @@ gw_status accept(gw_job* job, const layout::Completion& completion) {
                        completion.result_slot));
   }
   bucket->status = completion.status;
-  bucket->flags = completion.flags & GW_RESULT_NOT_FINITE;
+  bucket->result_flags = completion.flags & GW_RESULT_NOT_FINITE;
   job->in_flight.fetch_sub(1, std::memory_order_relaxed);
   bucket->state.store(kDone, std::memory_order_relaxed);  // read by this side only
   if (bucket != &job->barrier) {
@@ -84,7 +79,7 @@ gw_status hand_out(gw_job* job, gw_bucket* bucket, uint32_t* flags) {
   }
   const gw_status status = bucket->status;
   if (flags != nullptr) {
-    *flags = bucket->flags;
+    *flags = bucket->result_flags;
   }
   gw_status result = GW_OK;
   if (status != GW_OK) {
@@ -99,41 +94,6 @@ gw_status hand_out(gw_job* job, gw_bucket* bucket, uint32_t* flags) {
   return result;
 }
 
-// Reads what the socket has to say; called when a poll found something there.
-gw_status look_at_socket(gw_job* job) {
-  std::string cause;
-  switch (job->connection.look(&cause)) {
-    case Connection::News::kAborted:
-      if (const gw_status status = ended(job); status != GW_OK) {
-        return status;
-      }
-      return end_job(job, GW_ERR_ABORTED,
-                     cause.empty() ? "gradwired ended the job's epoch without a cause" : cause);
-    case Connection::News::kGone:
-      if (const gw_status status = ended(job); status != GW_OK) {
-        return status;
-      }
-      return end_job(job, GW_ERR_UNAVAILABLE, job->connection.gone_sentence());
-    default:
-      return ended(job);
-  }
-}
-
-// Takes the rings that have come; false at the end of the file: the daemon has closed its end.
-bool silence_bell(int fd) {
-  char rings[64];
-  for (;;) {
-    const ssize_t bytes = ::recv(fd, rings, sizeof(rings), MSG_DONTWAIT);
-    if (bytes == 0 || (bytes < 0 && errno == ECONNRESET)) {
-      return false;
-    }
-    // What a flood leaves behind only ends the next sleep early.
-    if (bytes > 0 || errno != EINTR) {
-      return true;
-    }
-  }
-}
-
 // Spins a little while yielding; true if something has come.
 bool spin_for_completion(gw_job* job) {
   const int64_t until = now_ns() + kSpinNs;
@@ -146,49 +106,16 @@ bool spin_for_completion(gw_job* job) {
   return false;
 }
 
-gw_status sleep(gw_job* job, Deadline deadline) {
-  if (!job->completions.prepare_sleep()) {
-    return GW_OK;
-  }
-  if (const gw_status status = ended(job); status != GW_OK) {
-    job->completions.cancel_sleep();
-    return status;
-  }
-  pollfd entries[2] = {{job->bell.get(), POLLIN, 0}, {job->connection.fd(), POLLRDHUP, 0}};
-  if (!job->connection.requesting()) {
-    entries[1].events |= POLLIN;  // else the answer is the requester's business
-  }
-  const int ready = ::poll(entries, 2, deadline.poll_ms(kSliceMs));
-  job->completions.cancel_sleep();
-  if (ready < 0 && errno != EINTR) {
-    return fail(GW_ERR_INTERNAL, say("poll failed: ", std::strerror(errno)));
-  }
-  const bool closed = ready > 0 && entries[0].revents != 0 && !silence_bell(job->bell.get());
-  if (ready > 0 && (closed || entries[1].revents != 0) && !job->completions.ready()) {
-    if (const gw_status status = look_at_socket(job); status != GW_OK) {
-      return status;
-    }
-    if (closed || (entries[1].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) {
-      return end_job(job, GW_ERR_UNAVAILABLE, job->connection.gone_sentence());
-    }
-  }
-  return GW_OK;
-}
-
 gw_status timed_out(gw_job* job, const gw_bucket* wanted, int64_t timeout_ms) {
   const std::string what = wanted == nullptr ? "any of the job's operations"
                            : wanted == &job->barrier
                                ? "the barrier"
                                : say("operation ", wanted->sequence, " on bucket ", wanted->name);
-  // Relaxed: a figure for a sentence.
-  const auto last_look =
-      static_cast<int64_t>(job->header->daemon_heartbeat_ns.load(std::memory_order_relaxed));
-  const int64_t quiet_ms = (now_ns() - last_look) / 1'000'000;
-  const bool wedged = last_look != 0 && quiet_ms > job->peer_timeout_ms && quiet_ms > 1000;
-  return fail(
-      GW_ERR_TIMEOUT,
-      say(what, " did not end within ", timeout_ms, " ms; it stays in flight",
-          wedged ? say(", but gradwired has not moved for ", quiet_ms, " ms: see gradwire status") : ""));
+  const int64_t quiet_ms = job->pulse.quiet_ms();
+  return fail(GW_ERR_TIMEOUT, say(what, " did not end within ", timeout_ms, " ms; it stays in flight",
+                                  quiet_ms > kQuietMs ? say(", but gradwired has not moved for ", quiet_ms,
+                                                            " ms: see gradwire status")
+                                                      : ""));
 }
 
 gw_status wait_until_picked(gw_job* job, gw_bucket* wanted, int64_t timeout_ms) {
@@ -213,7 +140,11 @@ gw_status wait_until_picked(gw_job* job, gw_bucket* wanted, int64_t timeout_ms) 
       continue;
     }
     may_spin = false;
-    if (const gw_status status = sleep(job, deadline); status != GW_OK) {
+    gw_status status = look_at_pulse(job);
+    if (status == GW_OK) {
+      status = sleep(job, deadline);
+    }
+    if (status != GW_OK) {
       // What was finished before the end still counts.
       const std::string sentence = gw_last_error();
       return drain(job) == GW_OK && pick(job, wanted) != nullptr ? GW_OK : fail(status, sentence);
@@ -243,7 +174,8 @@ gw_status look_around(gw_job* job) {
   const int64_t now = now_ns();
   if (now >= job->next_look_ns && !job->connection.requesting()) {
     job->next_look_ns = now + kTestLookNs;
-    return look_at_socket(job);
+    const gw_status status = look_at_socket(job);
+    return status != GW_OK ? status : look_at_pulse(job);
   }
   return GW_OK;
 }

@@ -18,11 +18,14 @@ int main(void) {
   gw_bucket* bucket = NULL;
   gw_layer layer = {"weight", 1};
   gw_traffic traffic;
+  gw_progress progress;
+  uint64_t first = 0, elements = 0;
   int done = 0;
   uint32_t flags = 0;
 
   memset(&options, 0, sizeof options);
   memset(&traffic, 0, sizeof traffic);
+  memset(&progress, 0, sizeof progress);
   options.struct_size = sizeof options;
   options.world = 1;
   options.socket = "/nonexistent/gradwired.sock";
@@ -36,6 +39,10 @@ int main(void) {
   check(job == NULL, "the job after a failed join");
   check(strstr(gw_last_error(), "no gradwired at /nonexistent/gradwired.sock") != NULL, "the sentence");
   check(strstr(gw_last_error(), "GRADWIRE_SOCKET") != NULL, "the remedy");
+  options.wait_ms = 20;
+  options.flags = GW_JOIN_FRESH;
+  check(gw_join(&options, &job) == GW_ERR_UNAVAILABLE, "join that waits for a daemon");
+  check(strstr(gw_last_error(), "waited") != NULL, "the sentence says so");
   check(gw_join(&options, NULL) == GW_ERR_INVALID, "join without a place for the job");
   options.struct_size = 0;
   check(gw_join(&options, &job) == GW_ERR_INVALID, "join without struct_size");
@@ -49,11 +56,16 @@ int main(void) {
   check(gw_allreduce(NULL, GW_SUM) == GW_ERR_INVALID, "allreduce");
   check(gw_allreduce_scaled(NULL, GW_SUM, 2.0) == GW_ERR_INVALID, "allreduce_scaled");
   check(gw_broadcast(NULL, 0) == GW_ERR_INVALID, "broadcast");
+  check(gw_allgather(NULL) == GW_ERR_INVALID, "allgather");
+  check(gw_reduce_scatter(NULL, GW_MAX) == GW_ERR_INVALID, "reduce_scatter");
+  check(gw_bucket_shard(NULL, 0, &first, &elements) == GW_ERR_INVALID, "shard");
   check(gw_wait(NULL, 0, &flags) == GW_ERR_INVALID, "wait");
   check(gw_wait_any(NULL, 0, &bucket, &flags) == GW_ERR_INVALID, "wait_any");
   check(gw_test(NULL, &done, &flags) == GW_ERR_INVALID, "test");
   check(gw_barrier(NULL, 0) == GW_ERR_INVALID, "barrier");
   check(gw_job_traffic(NULL, &traffic) == GW_ERR_INVALID, "traffic");
+  check(gw_epoch(NULL) == 0, "epoch of no job");
+  check(gw_previous_epoch(NULL, "b", &progress) == GW_ERR_INVALID, "previous epoch of no job");
   check(gw_rank(NULL) == -1 && gw_world(NULL) == -1 && gw_local_ranks(NULL) == -1, "ranks of no job");
   check(gw_leave(NULL) == GW_ERR_INVALID, "leave");
   check(strcmp(gw_status_name(GW_ERR_BUSY), "busy") == 0, "name of a status");

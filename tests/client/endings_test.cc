@@ -1,9 +1,5 @@
 // The end of an epoch, a daemon or a process while operations are in flight, and completions that are wrong.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <chrono>
-#include <cstring>
 
 #include "tests/client/client_fixture.h"
 
@@ -96,33 +92,6 @@ TEST_F(Waiting, ARequestSeesTheAbortToo) {
   EXPECT_EQ(gw_bucket_create(job, "c", GW_FLOAT32, &layer, 1, 0, &other), GW_ERR_ABORTED);
   EXPECT_EQ(last_error(), "gone wrong");
   EXPECT_EQ(gw_leave(job), GW_OK);
-}
-
-TEST_F(Waiting, AForkedChildIsRefusedAndTheParentGoesOn) {
-  const pid_t child = fork();
-  if (child == 0) {
-    int wrong = 0;
-    int done = 0;
-    gw_traffic traffic{};
-    traffic.struct_size = sizeof(traffic);
-    wrong += gw_allreduce(bucket, GW_SUM) != GW_ERR_FORKED;
-    wrong += gw_wait(bucket, 1000, nullptr) != GW_ERR_FORKED;
-    wrong += gw_test(bucket, &done, nullptr) != GW_ERR_FORKED;
-    wrong += gw_barrier(job, 1000) != GW_ERR_FORKED;
-    wrong += gw_job_traffic(job, &traffic) != GW_ERR_FORKED;
-    wrong += gw_bucket_destroy(bucket) != GW_ERR_FORKED;
-    wrong += gw_bucket_gradient(bucket) != nullptr;
-    wrong += gw_rank(job) != -1;
-    wrong += gw_leave(job) != GW_ERR_FORKED;
-    wrong += std::strstr(gw_last_error(), "parent") == nullptr;
-    _exit(wrong);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  daemon.complete_from_now();
-  EXPECT_EQ(gw_wait(bucket, 5000, nullptr), GW_OK) << gw_last_error();
-  EXPECT_EQ(gw_leave(job), GW_OK) << gw_last_error();
 }
 
 void expect_bad_completion(const std::function<void(layout::Completion*)>& edit) {

@@ -219,6 +219,32 @@ TEST(JoinOptions, AStructOfAnotherVersionIsReadAsFarAsItGoes) {
   EXPECT_EQ(resolve({}, &longer.known).status, GW_ERR_INVALID);
 }
 
+TEST(JoinOptions, WhatAnOlderCallerDoesNotHaveIsTheDefault) {
+  gw_join_options options{};
+  options.struct_size = offsetof(gw_join_options, wait_ms);
+  options.world = 1;
+  options.wait_ms = 77;
+  options.flags = 0xffff;
+  Resolved r = resolve({}, &options);
+  ASSERT_EQ(r.status, GW_OK) << r.error;
+  EXPECT_EQ(r.id.wait_ms, 0);
+  EXPECT_FALSE(r.id.fresh);
+  options.struct_size = sizeof(options);
+  r = resolve({}, &options);
+  EXPECT_EQ(r.status, GW_ERR_UNSUPPORTED);
+  EXPECT_NE(r.error.find("flags is 65535"), std::string::npos) << r.error;
+  options.flags = GW_JOIN_FRESH;
+  r = resolve({{"GRADWIRE_WAIT_MS", "5"}}, &options);
+  ASSERT_EQ(r.status, GW_OK) << r.error;
+  EXPECT_EQ(r.id.wait_ms, 77);
+  EXPECT_TRUE(r.id.fresh);
+  options.wait_ms = 0;
+  EXPECT_EQ(resolve({{"GRADWIRE_WAIT_MS", "5"}}, &options).id.wait_ms, 5);
+  options.wait_ms = -1;
+  EXPECT_EQ(resolve({{"GRADWIRE_WAIT_MS", "5"}}, &options).id.wait_ms, 0);
+  EXPECT_EQ(resolve({{"GRADWIRE_WAIT_MS", "-5"}}).status, GW_ERR_INVALID);
+}
+
 TEST(Utf8, WellFormedTextPassesAndTheRestDoesNot) {
   EXPECT_TRUE(is_utf8(""));
   EXPECT_TRUE(is_utf8("layer.0/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));

@@ -20,6 +20,12 @@ FakeDaemon::FakeDaemon(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
     ADD_FAILURE() << "mkdtemp failed";
   }
   path_ = directory_ + "/gradwired.sock";
+  listen();
+  kick_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  thread_ = std::thread([this] { run(); });
+}
+
+void FakeDaemon::listen() {
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -28,8 +34,6 @@ FakeDaemon::FakeDaemon(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
       ::listen(listener_.get(), 64) != 0) {
     ADD_FAILURE() << "cannot listen at " << path_;
   }
-  kick_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  thread_ = std::thread([this] { run(); });
 }
 
 FakeDaemon::~FakeDaemon() {
@@ -70,6 +74,14 @@ void FakeDaemon::die() {
   listener_.reset();
 }
 
+void FakeDaemon::come_back() {
+  const std::lock_guard lock(mutex_);
+  ::unlink(path_.c_str());
+  buckets_.clear();
+  listen();
+  kick();
+}
+
 void FakeDaemon::complete_from_now() {
   const std::lock_guard lock(mutex_);
   behaviour_.complete = true;
@@ -82,6 +94,11 @@ void FakeDaemon::complete_from_now() {
 json FakeDaemon::last_join() const {
   const std::lock_guard lock(mutex_);
   return last_join_;
+}
+
+uint64_t FakeDaemon::orderly_leaves() const {
+  const std::lock_guard lock(mutex_);
+  return leaves_;
 }
 
 std::vector<FakeDaemon::Rank*> FakeDaemon::joined() {
@@ -97,8 +114,13 @@ std::vector<FakeDaemon::Rank*> FakeDaemon::joined() {
 void FakeDaemon::run() {
   while (!stop_) {
     std::vector<pollfd> entries;
+    if (still_) {
+      ::poll(nullptr, 0, 2);
+      continue;
+    }
     {
       const std::lock_guard lock(mutex_);
+      beat();
       accept_trainers();
       for (size_t i = 0; i < ranks_.size();) {
         read_socket(ranks_[i].get());
@@ -114,7 +136,7 @@ void FakeDaemon::run() {
         entries.push_back({rank->bell.get(), POLLIN, 0});
       }
     }
-    ::poll(entries.data(), entries.size(), 1000);
+    ::poll(entries.data(), entries.size(), 100);
     uint64_t count = 0;
     (void)!::read(kick_.get(), &count, sizeof(count));
     const std::lock_guard lock(mutex_);
@@ -187,6 +209,7 @@ void FakeDaemon::handle(Rank* rank, const json& document) {
                      {"raw_bytes", 1000 * operations_},
                      {"wire_bytes", 10 * operations_}});
   } else {
+    leaves_ += type == "leave" ? 1 : 0;
     send_json(rank, {{"type", "ok"}, {"id", document.at("id")}});
   }
 }
@@ -211,18 +234,20 @@ void FakeDaemon::try_join() {
     }
     std::vector<int> fds{rank->session.fd.get(), rank->trainers_bell.get(), kick_.get()};
     fds.resize(behaviour_.descriptors);
-    send_json(rank.get(),
-              {{"type", "joined"},
-               {"id", rank->join_id},
-               {"layout", behaviour_.layout},
-               {"version", "9.9.9"},
-               {"session_bytes", layout::kSessionBytes},
-               {"local_ranks", local},
-               {"nodes", 1},
-               {"peer_timeout_ms", 200},
-               {"operation_timeout_ms", behaviour_.operation_timeout_ms},
-               {"epoch", 1}},
-              fds);
+    json answer{{"type", "joined"},
+                {"id", rank->join_id},
+                {"layout", behaviour_.layout},
+                {"version", "9.9.9"},
+                {"session_bytes", layout::kSessionBytes},
+                {"local_ranks", local},
+                {"nodes", 1},
+                {"peer_timeout_ms", behaviour_.peer_timeout_ms},
+                {"operation_timeout_ms", behaviour_.operation_timeout_ms},
+                {"epoch", 1}};
+    if (behaviour_.edit_joined) {
+      behaviour_.edit_joined(&answer);
+    }
+    send_json(rank.get(), answer, fds);
     rank->trainers_bell.reset();
   }
 }

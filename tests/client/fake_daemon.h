@@ -1,6 +1,6 @@
 // A gradwired of one thread and one node for tests of the client: speaks the control protocol, serves
-// sessions in shared memory, and reduces the local ranks' gradients itself (fp32 and int32). What it does
-// wrong on purpose is set in Behaviour before the trainer connects.
+// sessions in shared memory, and does the local ranks' operations itself (of 16-bit floats it copies the
+// first rank's). What it does wrong on purpose is set in Behaviour before the trainer connects.
 #pragma once
 
 #include <atomic>
@@ -24,19 +24,22 @@ struct Behaviour {
   uint64_t layout = layout::kLayoutVersion;         // of the answer
   uint32_t memory_layout = layout::kLayoutVersion;  // in the session's header
   uint64_t magic = layout::kSessionMagic;
-  std::string join_answer;          // if not empty: sent raw instead of a joined document
-  nlohmann::json join_refusal;      // if not null: sent instead of a joined document
-  std::string bucket_answer;        // if not empty: sent raw instead of bucket_created
-  bool close_after_answer = false;  // after join_answer or bucket_answer
+  std::function<void(nlohmann::json*)> edit_joined;  // just before it is sent
+  std::string join_answer;                           // if not empty: sent raw instead of a joined document
+  nlohmann::json join_refusal;                       // if not null: sent instead of a joined document
+  std::string bucket_answer;                         // if not empty: sent raw instead of bucket_created
+  bool close_after_answer = false;                   // after join_answer or bucket_answer
   bool answer_joins = true;
   bool seal = true;
   int64_t extra_session_bytes = 0;   // memfd larger (smaller) than announced
   int64_t extra_gradient_bytes = 0;  // the same for a bucket's gradient
-  size_t descriptors = 2;            // passed with joined
+  bool bell_is_a_pipe = false;
+  size_t descriptors = 2;  // passed with joined
   std::string codec = "none";
   bool complete = true;                                      // operations; else they stay in flight
   std::function<void(layout::Completion*)> edit_completion;  // just before it is published
   int32_t completion_status = 0;
+  int64_t peer_timeout_ms = 200;
   int64_t operation_timeout_ms = 20'000;
 };
 
@@ -50,9 +53,12 @@ class FakeDaemon {
   const std::string& socket_path() const { return path_; }
   // From the test's thread, while trainers are attached:
   void end_epoch(const std::string& cause, bool in_memory = true, bool on_socket = true);
-  void die();  // closes every socket; the socket file stays
+  void die();        // closes every socket; the socket file stays
+  void come_back();  // after die(), as a new daemon at the same place
+  void stand_still(bool still) { still_ = still; }
   void complete_from_now();
   nlohmann::json last_join() const;
+  uint64_t orderly_leaves() const;
 
  private:
   struct Memory {
@@ -83,6 +89,7 @@ class FakeDaemon {
     Memory result;
   };
 
+  void listen();
   static void make_memory(Memory* memory, uint64_t bytes, bool seal);
   void run();
   void accept_trainers();
@@ -91,10 +98,11 @@ class FakeDaemon {
   void try_join();
   void create_session(Rank* rank);
   void try_create(const std::string& name);
+  void beat();
   bool serve_rings();
   bool prepare_sleep();
   void try_complete(uint32_t bucket);
-  void reduce(uint32_t bucket);
+  void operate(uint32_t bucket);
   void publish(Rank* rank, const layout::Submission& submission);
   void send(Rank* rank, const std::string& bytes, const std::vector<int>& descriptors = {});
   void send_json(Rank* rank, const nlohmann::json& document, const std::vector<int>& descriptors = {});
@@ -110,7 +118,9 @@ class FakeDaemon {
   uint32_t next_bucket_ = 1;
   nlohmann::json last_join_;
   uint64_t operations_ = 0;
+  uint64_t leaves_ = 0;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> still_{false};
   std::thread thread_;
 };
 

@@ -5,6 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
 #include "tests/client/fake_daemon.h"
 
 namespace gradwire::client {
@@ -37,7 +41,9 @@ void FakeDaemon::create_session(Rank* rank) {
       static_cast<uint64_t>(static_cast<int64_t>(layout::kSessionBytes) + behaviour_.extra_session_bytes),
       behaviour_.seal);
   int bell[2] = {-1, -1};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bell), 0);
+  EXPECT_EQ(behaviour_.bell_is_a_pipe ? ::pipe2(bell, O_CLOEXEC)
+                                      : ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bell),
+            0);
   rank->bell.reset(bell[0]);
   rank->trainers_bell.reset(bell[1]);
   rank->joined = true;
@@ -61,6 +67,15 @@ void FakeDaemon::create_session(Rank* rank) {
   rank->completions = {&header->completions,
                        reinterpret_cast<Completion*>(rank->session.address + layout::kCompletionOffset),
                        layout::kRingCapacity};
+}
+
+void FakeDaemon::beat() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  for (Rank* rank : joined()) {
+    // Relaxed: as the engine does it.
+    rank->header->daemon_heartbeat_ns.store(static_cast<uint64_t>(ns), std::memory_order_relaxed);
+  }
 }
 
 bool FakeDaemon::serve_rings() {
@@ -101,7 +116,7 @@ void FakeDaemon::try_complete(uint32_t bucket) {
     return;
   }
   if (bucket != 0) {
-    reduce(bucket);
+    operate(bucket);
   }
   for (Rank* rank : ranks) {
     const Submission submission = rank->pending[bucket];
@@ -111,32 +126,77 @@ void FakeDaemon::try_complete(uint32_t bucket) {
   }
 }
 
+namespace {
+
+constexpr uint64_t kSizes[] = {4, 2, 2, 8, 4, 8, 1};
+
 template <typename Element>
-void sum_or_average(const std::vector<const char*>& inputs, uint64_t elements, bool average, char* result) {
-  for (uint64_t i = 0; i < elements; ++i) {
-    Element sum = 0;
-    for (const char* input : inputs) {
-      sum += reinterpret_cast<const Element*>(input)[i];
-    }
-    reinterpret_cast<Element*>(result)[i] = average ? sum / static_cast<Element>(inputs.size()) : sum;
+Element combine(uint8_t op, Element a, Element b) {
+  switch (op) {
+    case 2:
+      return std::min(a, b);
+    case 3:
+      return std::max(a, b);
+    case 4:
+      return static_cast<Element>(a * b);
+    default:
+      return static_cast<Element>(a + b);
   }
 }
 
-void FakeDaemon::reduce(uint32_t id) {
-  Bucket& bucket = buckets_[id];
-  const auto ranks = joined();
-  const Submission& submission = ranks.front()->pending[id];
-  std::vector<const char*> inputs;
-  for (Rank* rank : ranks) {
-    if (submission.operation != layout::kOpBroadcast || rank->rank == submission.root) {
-      inputs.push_back(rank->gradients[id]->address);
+template <typename Element>
+void reduce(const std::vector<const char*>& inputs, uint64_t elements, uint8_t op, char* result) {
+  for (uint64_t i = 0; i < elements; ++i) {
+    Element value = reinterpret_cast<const Element*>(inputs[0])[i];
+    for (size_t k = 1; k < inputs.size(); ++k) {
+      value = combine(op, value, reinterpret_cast<const Element*>(inputs[k])[i]);
     }
+    reinterpret_cast<Element*>(result)[i] =
+        op == 1 ? static_cast<Element>(value / static_cast<Element>(inputs.size())) : value;
   }
-  const bool average = submission.operation == layout::kOpAllreduce && submission.reduce_op == 1;
-  if (bucket.dtype == 4) {
-    sum_or_average<int32_t>(inputs, bucket.elements, average, bucket.result.address);
+}
+
+void reduce_any(uint8_t dtype, const std::vector<const char*>& inputs, uint64_t elements, uint8_t op,
+                char* result) {
+  switch (dtype) {
+    case 0:
+      return reduce<float>(inputs, elements, op, result);
+    case 3:
+      return reduce<double>(inputs, elements, op, result);
+    case 4:
+      return reduce<int32_t>(inputs, elements, op, result);
+    case 5:
+      return reduce<int64_t>(inputs, elements, op, result);
+    case 6:
+      return reduce<uint8_t>(inputs, elements, op, result);
+    default:
+      std::memcpy(result, inputs[0], elements * kSizes[dtype]);
+  }
+}
+
+}  // namespace
+
+void FakeDaemon::operate(uint32_t id) {
+  Bucket& bucket = buckets_[id];
+  const Submission submission = joined().front()->pending[id];
+  const uint64_t width = kSizes[bucket.dtype];
+  std::map<uint32_t, const char*> inputs;  // by rank
+  for (Rank* rank : joined()) {
+    inputs[rank->rank] = rank->gradients[id]->address;
+  }
+  if (submission.operation == layout::kOpBroadcast) {
+    std::memcpy(bucket.result.address, inputs[submission.root], bucket.elements * width);
+  } else if (submission.operation == layout::kOpAllgather) {
+    const uint64_t shard = bucket.elements / inputs.size() * width;
+    for (const auto& [rank, input] : inputs) {
+      std::memcpy(bucket.result.address + rank * shard, input + rank * shard, shard);
+    }
   } else {
-    sum_or_average<float>(inputs, bucket.elements, average, bucket.result.address);
+    std::vector<const char*> all;
+    for (const auto& [rank, input] : inputs) {
+      all.push_back(input);
+    }
+    reduce_any(bucket.dtype, all, bucket.elements, submission.reduce_op, bucket.result.address);
   }
 }
 

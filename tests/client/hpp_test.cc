@@ -13,6 +13,8 @@ TEST(CppHeader, OwnersJoinReduceAndLeave) {
   options.rank = 0;
   options.world = 1;
   options.rendezvous = "";
+  options.wait_ms = 1000;
+  options.fresh = true;
   const Outcome joined = job.join(options);
   ASSERT_TRUE(joined.ok()) << joined.message();
   {
@@ -27,9 +29,24 @@ TEST(CppHeader, OwnersJoinReduceAndLeave) {
     EXPECT_EQ(bucket.allreduce(GW_SUM).status(), GW_ERR_BUSY);
     ASSERT_TRUE(bucket.wait(5000));
     EXPECT_EQ(bucket.result<float>()[9], 3.5f);
+    ASSERT_TRUE(bucket.allgather());
+    ASSERT_TRUE(bucket.wait(5000));
+    bucket.gradient<float>()[9] = 4.5f;
+    ASSERT_TRUE(bucket.reduce_scatter(GW_MAX));
+    ASSERT_TRUE(bucket.wait(5000));
+    EXPECT_EQ(bucket.result<float>()[9], 4.5f);
+    uint64_t first = 1;
+    uint64_t elements = 0;
+    ASSERT_TRUE(bucket.shard(0, &first, &elements));
+    EXPECT_EQ(first, 0u);
+    EXPECT_EQ(elements, 10u);
+    EXPECT_EQ(bucket.shard(1, &first, &elements).status(), GW_ERR_NOT_FOUND);
     Bucket moved = std::move(bucket);
     EXPECT_EQ(moved.bytes(), 40u);
   }
+  EXPECT_EQ(job.epoch(), 1u);
+  gw_progress progress{};
+  EXPECT_EQ(job.previous_epoch("b", &progress).status(), GW_ERR_NOT_FOUND);
   gw_traffic traffic{};
   ASSERT_TRUE(job.traffic(&traffic));
   EXPECT_EQ(traffic.operations, 1u);

@@ -86,7 +86,7 @@ TEST(JoinFailure, GarbageTruncationAndGiantsAreProtocolErrors) {
     expect(try_join(behaviour), GW_ERR_PROTOCOL, "not Gradwire's");
   }
   behaviour.join_answer = wire::encode_frame("{\"type\":\"joined\",\"id\":1}");
-  expect(try_join(behaviour), GW_ERR_PROTOCOL, "descriptors");
+  expect(try_join(behaviour), GW_ERR_PROTOCOL, "of unknown version");
   behaviour.join_answer = wire::encode_frame("{\"type\":\"ok\",\"id\":1}");
   expect(try_join(behaviour), GW_ERR_PROTOCOL, "\"ok\"");
   behaviour.close_after_answer = true;

@@ -79,7 +79,7 @@ typedef struct gw_join_options {
       rendezvous;     /* "host[:port]" of the coordinating daemon; default GRADWIRE_RENDEZVOUS, MASTER_ADDR */
   const char* socket; /* the daemon's socket; default GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock */
   int64_t timeout_ms; /* of the join; 0 or negative: the daemon's operation_timeout */
-  int64_t wait_ms;    /* for a daemon that is not there yet; 0: GRADWIRE_WAIT_MS, else not at all */
+  int64_t wait_ms;    /* for a daemon that is not there yet; 0: GRADWIRE_WAIT_MS; negative, or neither: not */
   uint32_t flags;     /* GW_JOIN_... */
 } gw_join_options;
 

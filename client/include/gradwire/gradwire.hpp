@@ -37,6 +37,8 @@ struct JoinOptions {
   int32_t rank = -1;
   int32_t world = -1;
   int64_t timeout_ms = 0;
+  int64_t wait_ms = 0;  // for a daemon that is not there yet
+  bool fresh = false;   // drop what the daemon kept of this job
 };
 
 struct Layer {
@@ -58,6 +60,11 @@ class Bucket {
     return Outcome(gw_allreduce_scaled(handle_, op, scale));
   }
   Outcome broadcast(int32_t root) { return Outcome(gw_broadcast(handle_, root)); }
+  Outcome allgather() { return Outcome(gw_allgather(handle_)); }
+  Outcome reduce_scatter(gw_reduce_op op = GW_AVERAGE) { return Outcome(gw_reduce_scatter(handle_, op)); }
+  Outcome shard(int32_t rank, uint64_t* first, uint64_t* elements) const {
+    return Outcome(gw_bucket_shard(handle_, rank, first, elements));
+  }
   Outcome wait(int64_t timeout_ms = -1, uint32_t* flags = nullptr) {
     return Outcome(gw_wait(handle_, timeout_ms, flags));
   }
@@ -109,6 +116,8 @@ class Job {
     raw.rank = options.rank;
     raw.world = options.world;
     raw.timeout_ms = options.timeout_ms;
+    raw.wait_ms = options.wait_ms;
+    raw.flags = options.fresh ? GW_JOIN_FRESH : 0;
     if (Outcome left = leave(); !left) {
       return left;
     }
@@ -139,6 +148,13 @@ class Job {
     return Outcome(gw_job_traffic(handle_, traffic));
   }
 
+  // GW_ERR_NOT_FOUND in a job's first epoch, and for a bucket that the one before did not have.
+  Outcome previous_epoch(const std::string& bucket, gw_progress* progress) const {
+    progress->struct_size = sizeof(*progress);
+    return Outcome(gw_previous_epoch(handle_, bucket.c_str(), progress));
+  }
+
+  uint64_t epoch() const { return gw_epoch(handle_); }
   int32_t rank() const { return gw_rank(handle_); }
   int32_t world() const { return gw_world(handle_); }
   int32_t local_ranks() const { return gw_local_ranks(handle_); }

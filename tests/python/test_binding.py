@@ -1,11 +1,14 @@
 """gradwire (ctypes) against the client tests' fake daemon."""
 import os
+import pickle
 import subprocess
 import sys
 import threading
 import unittest
+from unittest import mock
 
 import gradwire
+from gradwire import _native
 
 FAKE_GRADWIRED = sys.argv.pop(1) if len(sys.argv) > 1 else "fake_gradwired"
 
@@ -17,8 +20,16 @@ except ImportError:
 
 class Binding(unittest.TestCase):
     def setUp(self):
-        self.daemon = subprocess.Popen([FAKE_GRADWIRED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.start()
+
+    def start(self, *arguments):
+        self.daemon = subprocess.Popen([FAKE_GRADWIRED, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.socket = self.daemon.stdout.readline().decode().strip()
+
+    def orderly_leaves(self):
+        self.daemon.stdin.write(b"\n")
+        self.daemon.stdin.flush()
+        return int(self.daemon.stdout.readline())
 
     def tearDown(self):
         self.daemon.communicate(timeout=20)
@@ -133,6 +144,109 @@ class Binding(unittest.TestCase):
                 os._exit(1)
             self.assertEqual(os.waitpid(child, 0)[1], 0)
             job.barrier(20)
+
+    def test_a_forked_child_frees_its_copy_and_tells_the_daemon_nothing(self):
+        with self.join() as job:
+            bucket = job.bucket("b", [("w", 4)])
+            job._submitting.acquire()  # as if another thread were at work during the fork
+            child = os.fork()
+            if child == 0:
+                refused = 0
+                for call in (bucket.allgather, bucket.shard, job.traffic, lambda: job.previous_epoch("b"), job.leave):
+                    try:
+                        call()
+                    except gradwire.ForkedError:
+                        refused += 1
+                job.leave()
+                os._exit(refused)
+            job._submitting.release()
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 5)
+            self.assertEqual(self.orderly_leaves(), 0)
+            bucket.allreduce()
+            bucket.wait(20)
+
+    def program(self, *lines):
+        """Runs a program whose first line has joined; returns its exit code."""
+        text = "\n".join([
+            "import gradwire, os, sys",
+            f"job = gradwire.Job('test', rank=0, world=1, socket={self.socket!r}, rendezvous='', timeout=20)",
+            *lines,
+        ])
+        return subprocess.run([sys.executable, "-B", "-c", text], stderr=subprocess.DEVNULL, timeout=60).returncode
+
+    def test_a_program_that_ends_well_has_left_its_job(self):
+        use = ["b = job.bucket('b', [('w', 4)])", "b.allreduce()"]
+        self.assertEqual(self.program(*use, "b.wait()"), 0)
+        self.assertEqual(self.orderly_leaves(), 1)
+        self.assertEqual(self.program("job.leave()"), 0)
+        self.assertEqual(self.orderly_leaves(), 2)
+        # Not those that fail, nor one with an operation that nobody waited for, nor a forked child.
+        self.assertEqual(self.program("raise ValueError"), 1)
+        self.assertEqual(self.program(*use), 0)
+        self.assertEqual(self.program("if os.fork() == 0: sys.exit()", "os.wait()", "os._exit(0)"), 0)
+        self.assertEqual(self.orderly_leaves(), 2)
+
+    def test_every_operation_on_every_dtype(self):
+        with self.join() as job:
+            for dtype in gradwire.DTYPES:
+                bucket = job.bucket(dtype, [("w", 4)], dtype=dtype, gradient=False)
+                gradient, result = memoryview(bucket.gradient).cast("B"), bucket.result.cast("B")
+                gradient[:] = bytes(range(bucket.bytes))
+                bucket.allgather()
+                bucket.wait(20)
+                self.assertEqual(result, gradient)
+                integer = dtype in ("int32", "int64", "uint8")
+                for op in gradwire.REDUCE_OPS:
+                    for start in (bucket.allreduce, bucket.reduce_scatter):
+                        if op == "average" and integer:
+                            with self.assertRaisesRegex(gradwire.InvalidError, "use GW_SUM"):
+                                start(op)
+                        else:
+                            start(op)
+                            bucket.wait(20)
+                            self.assertEqual(result, gradient, f"{dtype} {op}")
+                self.assertEqual((bucket.shard(), bucket.shard(0)), (slice(0, 4), slice(0, 4)))
+                with self.assertRaises(gradwire.NotFoundError):
+                    bucket.shard(1)
+                del gradient, result
+                bucket.destroy()
+            with self.assertRaisesRegex(gradwire.UnsupportedError, "sum and average only"):
+                job.bucket("g", [("w", 4)]).allreduce("max")
+
+    def test_epochs(self):
+        with self.join() as job:
+            self.assertEqual((job.epoch, job.previous_epoch("b")), (1, None))
+        self.daemon.communicate(timeout=20)
+        self.start("later")
+        with gradwire.Job("test", rank=0, world=1, socket=self.socket, rendezvous="", wait=5, fresh=True) as job:
+            self.assertEqual(job.epoch, 3)
+            self.assertEqual(job.previous_epoch("b"), gradwire.Progress(2, 16, 17, 0, 1))
+            self.assertIsNone(job.previous_epoch("c"))
+
+    def test_a_daemon_that_is_not_there_is_waited_for(self):
+        with self.assertRaisesRegex(gradwire.UnavailableError, r"waited \d+ ms.*no such socket"):
+            gradwire.Job(rank=0, world=1, socket="/nonexistent/s", wait=0.05)
+
+    def test_memory_is_out_of_reach_after_the_leave(self):
+        job = self.join()
+        bucket = job.bucket("b", [("w", 4)])
+        job.leave()
+        self.assertIsNone(bucket.gradient)
+        self.assertIsNone(bucket.result)
+
+    def test_an_older_library_is_named(self):
+        with mock.patch.dict(_native._SIGNATURES, {"gw_of_the_future": (_native._status,)}):
+            with mock.patch.object(_native, "_library", None):
+                with self.assertRaisesRegex(gradwire.UnsupportedError, r"libgradwire \d.*lacks gw_of_the_future"):
+                    gradwire.version()
+
+    def test_errors_can_be_pickled_and_caught_as_what_they_are(self):
+        for kind, also in [(gradwire.InvalidError, ValueError), (gradwire.UnavailableError, ConnectionError),
+                           (gradwire.OperationTimeout, TimeoutError), (gradwire.DeniedError, PermissionError)]:
+            error = pickle.loads(pickle.dumps(kind("a sentence")))
+            self.assertIsInstance(error, also)
+            self.assertIsInstance(error, gradwire.GradwireError)
+            self.assertEqual(str(error), "a sentence")
 
     def test_version(self):
         self.assertRegex(gradwire.version(), r"^\d+\.\d+\.\d+$")

@@ -9,7 +9,7 @@
 
 `gradwire.torch` has a communication hook for PyTorch's DistributedDataParallel.
 """
-from ._job import DTYPES, REDUCE_OPS, Bucket, Job, Traffic
+from ._job import DTYPES, REDUCE_OPS, Bucket, Job, Progress, Traffic
 from ._native import (
     AbortedError,
     BusyError,
@@ -37,5 +37,5 @@ def version():
 __all__ = [
     "AbortedError", "Bucket", "BusyError", "DTYPES", "DeniedError", "ExhaustedError", "ForkedError",
     "GradwireError", "InvalidError", "Job", "MismatchError", "NotFoundError", "OperationTimeout",
-    "ProtocolError", "REDUCE_OPS", "Traffic", "UnavailableError", "UnsupportedError", "version",
+    "Progress", "ProtocolError", "REDUCE_OPS", "Traffic", "UnavailableError", "UnsupportedError", "version",
 ]

@@ -1,7 +1,9 @@
 """Job and Bucket: gradwire.h's handles as objects."""
+import atexit
 import collections
 import ctypes
 import os
+import sys
 import threading
 import weakref
 
@@ -20,9 +22,11 @@ DTYPES = {
 }
 REDUCE_OPS = {"sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
 GRADIENT = 1
+FRESH = 1
 NOT_FINITE = 1
 
 Traffic = collections.namedtuple("Traffic", "operations raw_bytes wire_bytes")
+Progress = collections.namedtuple("Progress", "epoch lowest highest highest_rank unknown_nodes")
 
 
 def _text(value):
@@ -51,6 +55,7 @@ class Bucket:
     def __init__(self, job, handle, name, layers, dtype):
         self._job = job
         self._handle = handle
+        self._in_flight = False
         self.name = name
         self.layers = layers
         self.dtype = dtype
@@ -76,19 +81,38 @@ class Bucket:
 
     def allreduce(self, op="average", scale=1.0):
         """Starts an operation; `scale` is the step's loss scale, equal on all ranks."""
-        with self._job._submitting:
-            check(library().gw_allreduce_scaled(self._open(), _choice(REDUCE_OPS, op, "reduce operation"), scale))
+        self._submit("gw_allreduce_scaled", _choice(REDUCE_OPS, op, "reduce operation"), scale)
 
     def broadcast(self, root):
         """Starts an exact copy of the root's gradient memory into everybody's result."""
+        self._submit("gw_broadcast", root)
+
+    def allgather(self):
+        """Starts an exact copy of every rank's shard of its gradient memory to its place in everybody's result."""
+        self._submit("gw_allgather")
+
+    def reduce_scatter(self, op="average"):
+        """Starts an exact reduction; this rank's shard of the result has it, what else is there is undefined."""
+        self._submit("gw_reduce_scatter", _choice(REDUCE_OPS, op, "reduce operation"))
+
+    def shard(self, rank=None):
+        """The slice of the elements that is a rank's shard; this rank's by default."""
+        first, count = ctypes.c_uint64(), ctypes.c_uint64()
+        rank = self._job.rank if rank is None else rank
+        check(library().gw_bucket_shard(self._open(), rank, ctypes.byref(first), ctypes.byref(count)))
+        return slice(first.value, first.value + count.value)
+
+    def _submit(self, function, *arguments):
         with self._job._submitting:
-            check(library().gw_broadcast(self._open(), root))
+            check(getattr(library(), function)(self._open(), *arguments))
+            self._in_flight = True
 
     def wait(self, timeout=None):
         """Waits for the operation. False if some rank's gradient was not finite (the result is NaN), else True."""
         flags = ctypes.c_uint32()
         with self._job._waiting:
             check(library().gw_wait(self._open(), _milliseconds(timeout), ctypes.byref(flags)))
+            self._in_flight = False
         return not flags.value & NOT_FINITE
 
     def test(self):
@@ -97,6 +121,7 @@ class Bucket:
         done = ctypes.c_int()
         with self._job._waiting:
             check(library().gw_test(self._open(), ctypes.byref(done), ctypes.byref(flags)))
+            self._in_flight = self._in_flight and not done.value
         return None if not done.value else not flags.value & NOT_FINITE
 
     def destroy(self):
@@ -125,17 +150,43 @@ class Bucket:
         return self._handle
 
     def _forget(self):
-        self._handle = None
+        self._handle = self.gradient = self._raw_result = self.result = None  # a touch would be a SIGSEGV
         self._job._buckets.discard(self)
+
+
+_jobs = weakref.WeakSet()  # joined and not left
+
+
+@atexit.register
+def _leave_at_exit():
+    """A program that ends well has left its jobs, said or not; one that failed is reported as dead."""
+    if getattr(sys, "last_value", None) is None:
+        for job in list(_jobs):
+            job._leave_if_idle()
+
+
+def _in_forked_child():
+    """The jobs are the parent's. Its threads, which may have held the locks, are not here."""
+    for job in _jobs:
+        job._submitting, job._waiting = threading.Lock(), threading.Lock()
+    _jobs.clear()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class Job:
     """This process as a rank of a job. What is not given comes from the environment (GRADWIRE_*, torchrun,
     Open MPI, Slurm). Usable as a context manager. Threads may share it: submissions wait for submissions and
     waits for waits, never one for the other (barrier and leave take both).
+
+    `timeout` (of the join) and `wait` (for a daemon that is not there yet) are in seconds; without `wait`
+    GRADWIRE_WAIT_MS counts. `fresh`: the training starts anew, the daemon drops the residuals that it kept.
+    An interpreter that ends without an exception leaves its jobs by itself if no operation is in flight.
     """
 
-    def __init__(self, job=None, *, run_id=None, rank=None, world=None, rendezvous=None, socket=None, timeout=None):
+    def __init__(self, job=None, *, run_id=None, rank=None, world=None, rendezvous=None, socket=None, timeout=None,
+                 wait=None, fresh=False):
         options = _native.JoinOptions(
             struct_size=ctypes.sizeof(_native.JoinOptions),
             job=_text(job),
@@ -145,6 +196,8 @@ class Job:
             rendezvous=_text(rendezvous),
             socket=_text(socket),
             timeout_ms=0 if timeout is None else max(1, _milliseconds(timeout)),
+            wait_ms=0 if wait is None else _milliseconds(wait) or -1,  # 0 would be the environment's
+            flags=FRESH if fresh else 0,
         )
         self._handle = None
         self._buckets = set()
@@ -156,6 +209,19 @@ class Job:
         self.rank = library().gw_rank(self._handle)
         self.world = library().gw_world(self._handle)
         self.local_ranks = library().gw_local_ranks(self._handle)
+        self.epoch = library().gw_epoch(self._handle)
+        _jobs.add(self)
+
+    def previous_epoch(self, bucket):
+        """How far the job's epoch before this one came on the bucket of this name (gradwire.h has the meaning of
+        the fields); None if there was none.
+        """
+        out = _native.ProgressStruct(struct_size=ctypes.sizeof(_native.ProgressStruct))
+        try:
+            check(library().gw_previous_epoch(self._open(), bucket.encode(), ctypes.byref(out)))
+        except _native.NotFoundError:
+            return None
+        return Progress(out.epoch, out.lowest, out.highest, out.highest_rank, out.unknown_nodes)
 
     def bucket(self, name, layers, dtype="float32", gradient=True):
         """Creates a bucket on every rank. `layers`: (name, elements) pairs; `gradient`: may be compressed."""
@@ -187,10 +253,25 @@ class Job:
         if self._handle is None:
             return
         with self._submitting, self._waiting:
-            handle, self._handle = self._handle, None
-            for bucket in list(self._buckets):
-                bucket._forget()
-            check(library().gw_leave(handle))
+            self._leave()
+
+    def _leave(self):
+        handle, self._handle = self._handle, None
+        _jobs.discard(self)
+        for bucket in list(self._buckets):
+            bucket._forget()
+        check(library().gw_leave(handle))
+
+    def _leave_if_idle(self):
+        locks = [lock for lock in (self._submitting, self._waiting) if lock.acquire(blocking=False)]
+        try:
+            if len(locks) == 2 and not any(bucket._in_flight for bucket in self._buckets):
+                self._leave()
+        except _native.GradwireError:
+            pass  # nobody is left to be told
+        finally:
+            for lock in locks:
+                lock.release()
 
     def _open(self):
         if self._handle is None:

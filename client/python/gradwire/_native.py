@@ -13,85 +13,29 @@ class GradwireError(Exception):
     status = 13
 
 
-class InvalidError(GradwireError, ValueError):
-    """An argument is wrong; nothing was done."""
-
-    status = 1
+_ERRORS = {}
 
 
-class NotFoundError(GradwireError, LookupError):
-    """There is no such bucket, layer or rank."""
-
-    status = 2
-
-
-class MismatchError(GradwireError):
-    """Ranks disagree on what must be equal."""
-
-    status = 3
+def _kind(name, status, meaning, *also):
+    """The error of a status of gradwire.h; `also`: what else it can be caught as."""
+    kind = type(name, (GradwireError, *also), {"__doc__": meaning, "__module__": __name__, "status": status})
+    _ERRORS[status] = kind
+    return kind
 
 
-class ExhaustedError(GradwireError):
-    """Memory, descriptors or a quota ran out."""
-
-    status = 4
-
-
-class UnavailableError(GradwireError, ConnectionError):
-    """The daemon is not there, or went away."""
-
-    status = 5
-
-
-class OperationTimeout(GradwireError, TimeoutError):
-    """A clock ran out; the operation goes on unless the job was aborted."""
-
-    status = 6
-
-
-class AbortedError(GradwireError):
-    """The job's epoch ended: a rank, a daemon or the network failed."""
-
-    status = 7
-
-
-class DeniedError(GradwireError, PermissionError):
-    """The daemon refused this user."""
-
-    status = 8
-
-
-class UnsupportedError(GradwireError):
-    """Valid, but not offered by this version."""
-
-    status = 9
-
-
-class BusyError(GradwireError):
-    """An operation is in flight, the ring is full, or another thread is at work."""
-
-    status = 10
-
-
-class ForkedError(GradwireError):
-    """The handle belongs to the parent process."""
-
-    status = 11
-
-
-class ProtocolError(GradwireError):
-    """Daemon and library do not understand each other."""
-
-    status = 12
-
-
-_ERRORS = {
-    kind.status: kind
-    for kind in (
-        InvalidError, NotFoundError, MismatchError, ExhaustedError, UnavailableError, OperationTimeout,
-        AbortedError, DeniedError, UnsupportedError, BusyError, ForkedError, ProtocolError,
-    )
-}
+InvalidError = _kind("InvalidError", 1, "An argument is wrong; nothing was done.", ValueError)
+NotFoundError = _kind("NotFoundError", 2, "There is no such bucket, layer or rank.", LookupError)
+MismatchError = _kind("MismatchError", 3, "Ranks disagree on what must be equal.")
+ExhaustedError = _kind("ExhaustedError", 4, "Memory, descriptors or a quota ran out.")
+UnavailableError = _kind("UnavailableError", 5, "The daemon is not there, or went away.", ConnectionError)
+OperationTimeout = _kind("OperationTimeout", 6, "A clock ran out; the operation goes on unless the job was aborted.",
+                         TimeoutError)
+AbortedError = _kind("AbortedError", 7, "The job's epoch ended: a rank, a daemon or the network failed.")
+DeniedError = _kind("DeniedError", 8, "The daemon refused this user.", PermissionError)
+UnsupportedError = _kind("UnsupportedError", 9, "Valid, but not offered by this version.")
+BusyError = _kind("BusyError", 10, "An operation is in flight, the ring is full, or another thread is at work.")
+ForkedError = _kind("ForkedError", 11, "The handle belongs to the parent process.")
+ProtocolError = _kind("ProtocolError", 12, "Daemon and library do not understand each other.")
 
 
 class JoinOptions(ctypes.Structure):
@@ -104,6 +48,8 @@ class JoinOptions(ctypes.Structure):
         ("rendezvous", ctypes.c_char_p),
         ("socket", ctypes.c_char_p),
         ("timeout_ms", ctypes.c_int64),
+        ("wait_ms", ctypes.c_int64),
+        ("flags", ctypes.c_uint32),
     ]
 
 
@@ -120,15 +66,29 @@ class TrafficStruct(ctypes.Structure):
     ]
 
 
+class ProgressStruct(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("epoch", ctypes.c_uint64),
+        ("lowest", ctypes.c_uint64),
+        ("highest", ctypes.c_uint64),
+        ("highest_rank", ctypes.c_int32),
+        ("unknown_nodes", ctypes.c_uint32),
+    ]
+
+
 _handle = ctypes.c_void_p
 _status = ctypes.c_int32
 _flags = ctypes.POINTER(ctypes.c_uint32)
+_count = ctypes.POINTER(ctypes.c_uint64)
 _SIGNATURES = {
     "gw_join": (_status, ctypes.POINTER(JoinOptions), ctypes.POINTER(_handle)),
     "gw_leave": (_status, _handle),
     "gw_rank": (ctypes.c_int32, _handle),
     "gw_world": (ctypes.c_int32, _handle),
     "gw_local_ranks": (ctypes.c_int32, _handle),
+    "gw_epoch": (ctypes.c_uint64, _handle),
+    "gw_previous_epoch": (_status, _handle, ctypes.c_char_p, ctypes.POINTER(ProgressStruct)),
     "gw_bucket_create": (_status, _handle, ctypes.c_char_p, ctypes.c_uint8, ctypes.POINTER(Layer),
                          ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(_handle)),
     "gw_bucket_destroy": (_status, _handle),
@@ -139,6 +99,9 @@ _SIGNATURES = {
     "gw_bucket_codec": (ctypes.c_char_p, _handle),
     "gw_allreduce_scaled": (_status, _handle, ctypes.c_uint8, ctypes.c_double),
     "gw_broadcast": (_status, _handle, ctypes.c_int32),
+    "gw_bucket_shard": (_status, _handle, ctypes.c_int32, _count, _count),
+    "gw_allgather": (_status, _handle),
+    "gw_reduce_scatter": (_status, _handle, ctypes.c_uint8),
     "gw_wait": (_status, _handle, ctypes.c_int64, _flags),
     "gw_test": (_status, _handle, ctypes.POINTER(ctypes.c_int), _flags),
     "gw_barrier": (_status, _handle, ctypes.c_int64),
@@ -179,7 +142,13 @@ def library():
                 f"{path} cannot be loaded ({error}): install Gradwire's library or set GRADWIRE_LIBRARY to it"
             ) from None
         for name, (result, *arguments) in _SIGNATURES.items():
-            function = getattr(loaded, name)
+            function = getattr(loaded, name, None)
+            if function is None:
+                loaded.gw_version.restype = ctypes.c_char_p
+                raise UnsupportedError(
+                    f"{path} is libgradwire {loaded.gw_version().decode()} and lacks {name}, which this Python "
+                    "package needs: update the library, or set GRADWIRE_LIBRARY to a newer one"
+                )
             function.restype = result
             function.argtypes = arguments
         _library = loaded

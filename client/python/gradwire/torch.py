@@ -18,12 +18,27 @@ import torch.distributed as dist
 
 from ._native import BusyError, InvalidError
 
-_DTYPES = {
-    torch.float32: "float32",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float64: "float64",
+_TENSORS = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
 }
+_DTYPES = {dtype: name for name, dtype in _TENSORS.items() if dtype.is_floating_point}
+
+
+def tensors(bucket):
+    """Flat tensors over a gradwire.Bucket's memory: (gradient, result). A write to the result is a SIGSEGV.
+    Delete them before the bucket is destroyed.
+    """
+    dtype = _TENSORS[bucket.dtype]
+    return tuple(
+        torch.frombuffer(memory, dtype=dtype, count=bucket.elements)
+        for memory in (bucket.gradient, bucket._raw_result)
+    )
 
 
 def _future_of(outcome, value):
@@ -53,10 +68,9 @@ def _future_of(outcome, value):
 class _Slot:
     """A Gradwire bucket and tensors over its memory."""
 
-    def __init__(self, bucket, dtype):
+    def __init__(self, bucket):
         self.bucket = bucket
-        self.gradient = torch.frombuffer(bucket.gradient, dtype=dtype, count=bucket.elements)
-        self.result = torch.frombuffer(bucket._raw_result, dtype=dtype, count=bucket.elements)
+        self.gradient, self.result = tensors(bucket)
 
     def free(self):
         self.gradient = self.result = None
@@ -155,7 +169,7 @@ class DDPState:
         self._created += 1
         name = f"{self.prefix}.{kind}{self._created}"
         bucket = self.job.bucket(name, layers, dtype=_DTYPES[buffer.dtype], gradient=gradient)
-        return _Slot(bucket, buffer.dtype)
+        return _Slot(bucket)
 
     def _first_slot(self, bucket, buffer):
         """DDP lays its buckets out anew after the first iteration: what exists before is exact and temporary."""

@@ -1,6 +1,4 @@
 // gradwired: the daemon of one node.
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -17,43 +15,24 @@
 #include <vector>
 
 #include "config/config.h"
+#include "daemon/control/check_config.h"
 #include "daemon/control/daemon.h"
+#include "daemon/control/log.h"
+#include "daemon/control/log_writer.h"
+#include "daemon/control/signal_thread.h"
+#include "daemon/control/ucx_log.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace {
 
 using gradwire::Result;
+using gradwire::Status;
 using gradwire::config::LoadedConfig;
+using gradwire::control::Daemon;
+using gradwire::control::SignalThread;
 
-// "<4>": what journald reads a line's priority from.
-class JournalPriority final : public spdlog::custom_flag_formatter {
- public:
-  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-    const char priority = message.level >= spdlog::level::critical ? '2'
-                          : message.level == spdlog::level::err    ? '3'
-                          : message.level == spdlog::level::warn   ? '4'
-                          : message.level == spdlog::level::info   ? '6'
-                                                                   : '7';
-    const char text[] = {'<', priority, '>'};
-    out.append(text, text + sizeof(text));
-  }
-  std::unique_ptr<custom_flag_formatter> clone() const override {
-    return std::make_unique<JournalPriority>();
-  }
-};
-
-void set_up_log(const std::string& level) {
-  auto logger =
-      std::make_shared<spdlog::logger>("gradwired", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<JournalPriority>('*');
-  formatter->set_pattern(std::getenv("JOURNAL_STREAM") != nullptr ? "%*%v"
-                                                                  : "%Y-%m-%dT%H:%M:%S.%e%z level=%l %v");
-  logger->set_formatter(std::move(formatter));
-  logger->set_level(spdlog::level::from_str(level));
-  logger->flush_on(spdlog::level::trace);
-  spdlog::set_default_logger(std::move(logger));
-}
+constexpr std::chrono::milliseconds kLastLines{500};
+constexpr std::chrono::seconds kEnding{5};  // of a daemon that ends by itself
 
 // UCX reads some settings when its library is loaded, before main(): the process starts itself once more with
 // them.
@@ -85,12 +64,64 @@ struct Arguments {
   bool dump = false;
 };
 
+Result<LoadedConfig> load(const std::string& file, const std::vector<std::string>& overrides) {
+  return gradwire::config::load_config(file.empty() ? std::nullopt : std::optional(file), overrides);
+}
+
+int exit_code(const Status& status) {
+  const bool configured_wrongly = status.code() == gradwire::Code::kInvalidArgument ||
+                                  status.code() == gradwire::Code::kPermissionDenied ||
+                                  status.code() == gradwire::Code::kNotFound;
+  return configured_wrongly ? EX_CONFIG : 1;
+}
+
+int serve(const Arguments& arguments, const gradwire::config::Config& config) {
+  SignalThread::block();
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) {
+    std::signal(ignored, SIG_IGN);
+  }
+  gradwire::control::start_log(config.log.level);
+  gradwire::control::take_ucx_log();
+  std::unique_ptr<Daemon> daemon;
+  // Calls come before `daemon` is gone: finish() sees to that.
+  SignalThread signals({[&daemon] { daemon->request_reload(); }, [&daemon] { daemon->request_stop(); },
+                        [&daemon] { daemon->request_stop_now(); }});
+  daemon = std::make_unique<Daemon>(
+      config, Daemon::Hooks{[&arguments]() -> Result<gradwire::config::Config> {
+                              Result<LoadedConfig> loaded = load(arguments.file, arguments.overrides);
+                              GRADWIRE_RETURN_IF_ERROR(loaded.status());
+                              return loaded->config;
+                            },
+                            [&signals](gradwire::control::Nanoseconds limit) { signals.set_limit(limit); }});
+  Status status = signals.start();
+  if (status.ok()) {
+    status = daemon->start();
+  }
+  int code = 0;
+  if (status.ok()) {
+    code = daemon->run();
+  } else {
+    gradwire::control::log_error("not_started", {{"cause", status.message()}});
+    code = exit_code(status);
+  }
+  signals.finish(kEnding);
+  daemon.reset();
+  if (code == 0) {
+    gradwire::control::log_info("stopped", {{"node", config.node.name}});
+  }
+  gradwire::control::flush_log(kLastLines);
+  return code;
+}
+
 int run(const Arguments& arguments) {
-  std::string file = arguments.check_file.empty() ? arguments.file : arguments.check_file;
-  const Result<LoadedConfig> loaded =
-      gradwire::config::load_config(file.empty() ? std::nullopt : std::optional(file), arguments.overrides);
-  if (!loaded.ok()) {
-    std::cerr << "gradwired: " << loaded.status().message() << '\n';
+  const std::string& file = arguments.check_file.empty() ? arguments.file : arguments.check_file;
+  const Result<LoadedConfig> loaded = load(file, arguments.overrides);
+  Status status = loaded.status();
+  if (status.ok() && arguments.check) {
+    status = gradwire::control::check_config(loaded->config);
+  }
+  if (!status.ok()) {
+    std::cerr << "gradwired: " << status.message() << '\n';
     return EX_CONFIG;
   }
   if (arguments.check) {
@@ -101,18 +132,7 @@ int run(const Arguments& arguments) {
     std::cout << gradwire::config::dump_config(*loaded);
     return 0;
   }
-  set_up_log(loaded->config.log.level);
-  std::signal(SIGPIPE, SIG_IGN);
-  gradwire::control::Daemon daemon(loaded->config);
-  if (const gradwire::Status status = daemon.start(); !status.ok()) {
-    spdlog::error("event=not_started cause=\"{}\"", status.message());
-    const bool configured_wrongly = status.code() == gradwire::Code::kInvalidArgument ||
-                                    status.code() == gradwire::Code::kPermissionDenied ||
-                                    status.code() == gradwire::Code::kNotFound;
-    return configured_wrongly ? EX_CONFIG : 1;
-  }
-  daemon.run();
-  return 0;
+  return serve(arguments, loaded->config);
 }
 
 int start(int argc, char** argv) {
@@ -127,7 +147,8 @@ int start(int argc, char** argv) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   CLI::Option* check =
-      app.add_option("--check-config", arguments.check_file, "check the configuration and exit")
+      app.add_option("--check-config", arguments.check_file,
+                     "check the configuration, the key file and what UCX makes of it, and exit")
           ->type_name("[FILE]")
           ->expected(0, 1);
   app.add_flag("--dump-config", arguments.dump, "print the configuration in effect, with sources, and exit");

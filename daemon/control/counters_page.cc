@@ -1,17 +1,11 @@
 #include "daemon/control/counters_page.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -20,7 +14,8 @@ namespace {
 
 using namespace layout;  // NOLINT(google-build-using-namespace): this file writes that layout
 
-constexpr uint64_t kKeepEndedNs = 600'000'000'000;
+constexpr uint64_t kKeepEndedNs = 60'000'000'000;
+constexpr int kReadersMs = 500;  // a reader that tries the lock holds it for far less
 
 constexpr uint64_t kJobsAt = sizeof(CountersHeader);
 constexpr uint64_t kRanksAt = kJobsAt + kCounterJobs * sizeof(JobRecord);
@@ -39,31 +34,12 @@ void put(char (&field)[N], const std::string& text) {
   std::memcpy(field, text.data(), bytes);
 }
 
-// Publishes `record` under the sequence lock of `*place`. Every store is a release: a reader that sees one of
-// them with an acquire load also sees the odd version before it, and so finds that the version has changed.
+// A record whose padding is zero, too: other users read the file, and equal records have equal bytes.
 template <typename Record>
-void store(Record* place, const Record& record) {
-  static_assert(sizeof(Record) % sizeof(uint64_t) == 0 && offsetof(Record, version) == 0);
-  const uint32_t version = place->version.load(std::memory_order_relaxed);  // only this thread writes it
-  place->version.store(version + 1, std::memory_order_release);
-  const auto* from = reinterpret_cast<const unsigned char*>(&record);
-  auto* to = reinterpret_cast<unsigned char*>(place);
-  uint32_t second;  // the half word beside the version
-  std::memcpy(&second, from + 4, sizeof(second));
-  std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(to + 4)).store(second, std::memory_order_release);
-  for (size_t offset = sizeof(uint64_t); offset < sizeof(Record); offset += sizeof(uint64_t)) {
-    uint64_t word;
-    std::memcpy(&word, from + offset, sizeof(word));
-    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(to + offset))
-        .store(word, std::memory_order_release);
-  }
-  place->version.store(version + 2, std::memory_order_release);
-}
-
-Status failed(const std::string& path, const char* call) {
-  return Status(Code::kUnavailable,
-                "the counters page " + path + " cannot be made: " + call + ": " + std::strerror(errno));
-}
+struct Blank {
+  Blank() { std::memset(static_cast<void*>(&record), 0, sizeof(record)); }
+  Record record;
+};
 
 void fill_header(void* page, const std::string& node, const std::string& version,
                  const std::string& transport) {
@@ -89,56 +65,70 @@ void fill_header(void* page, const std::string& node, const std::string& version
 
 }  // namespace
 
-CountersPage::CountersPage(wire::UniqueFd fd, void* page) : fd_(std::move(fd)), page_(page) {}
-
-CountersPage::~CountersPage() {
-  munmap(page_, kCountersBytes);
-}
+CountersPage::~CountersPage() = default;
 
 Result<std::unique_ptr<CountersPage>> CountersPage::create(const std::string& runtime_dir,
                                                            const std::string& node,
                                                            const std::string& version,
                                                            const std::string& transport) {
-  const std::string path = runtime_dir + "/" + kCountersFile;
-  const std::string temporary = path + ".new";
-  unlink(temporary.c_str());
-  wire::UniqueFd fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!fd.valid()) {
-    return failed(path, "open");
-  }
-  if (posix_fallocate(fd.get(), 0, static_cast<off_t>(kCountersBytes)) != 0) {
-    return failed(path, "posix_fallocate");
-  }
-  void* memory =
-      mmap(nullptr, kCountersBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-  if (memory == MAP_FAILED) {
-    return failed(path, "mmap");
-  }
-  std::unique_ptr<CountersPage> page(new CountersPage(std::move(fd), memory));
+  std::unique_ptr<CountersPage> page(new CountersPage(runtime_dir));
   page->path_ = transport;
-  fill_header(memory, node, version, transport);
-  if (fchmod(page->fd_.get(), 0644) != 0 || flock(page->fd_.get(), LOCK_EX | LOCK_NB) != 0 ||
-      rename(temporary.c_str(), path.c_str()) != 0) {
-    return failed(path, "flock or rename");
-  }
+  fill_header(page->file_.image(), node, version, transport);
+  GRADWIRE_RETURN_IF_ERROR(page->file_.install(kReadersMs));
   return page;
 }
 
-CountersHeader* CountersPage::header() const {
-  return static_cast<CountersHeader*>(page_);
+CountersHeader* CountersPage::header() {
+  return reinterpret_cast<CountersHeader*>(file_.image());
 }
 
 template <typename Record>
-Record* CountersPage::table(uint64_t offset) const {
-  return reinterpret_cast<Record*>(static_cast<unsigned char*>(page_) + offset);
+Record* CountersPage::table(uint64_t offset) {
+  return reinterpret_cast<Record*>(file_.image() + offset);
+}
+
+// The three system calls are the order: a reader that sees new bytes of the record sees the odd version, too,
+// or an even one that differs from the one before.
+template <typename Record>
+void CountersPage::store(Record* place, const Record& record) {
+  static_assert(offsetof(Record, version) == 0);
+  constexpr size_t kLock = sizeof(record.version);
+  auto* const to = reinterpret_cast<std::byte*>(place);
+  const auto* const from = reinterpret_cast<const std::byte*>(&record);
+  if (std::memcmp(to + kLock, from + kLock, sizeof(Record) - kLock) == 0) {
+    return;
+  }
+  const auto at = static_cast<uint64_t>(to - file_.image());
+  const uint32_t version = place->version.load(std::memory_order_relaxed);  // nobody else has the image
+  place->version.store(version + 1, std::memory_order_relaxed);
+  file_.write(at, kLock);
+  std::memcpy(to + kLock, from + kLock, sizeof(Record) - kLock);
+  file_.write(at + kLock, sizeof(Record) - kLock);
+  place->version.store(version + 2, std::memory_order_relaxed);
+  file_.write(at, kLock);
+}
+
+void CountersPage::set(std::atomic<uint64_t>& field, uint64_t value) {
+  if (field.exchange(value, std::memory_order_relaxed) != value) {
+    file_.write(static_cast<uint64_t>(reinterpret_cast<std::byte*>(&field) - file_.image()), sizeof(field));
+  }
 }
 
 void CountersPage::heartbeat(uint64_t now_ns) {
-  header()->heartbeat_ns.store(now_ns, std::memory_order_relaxed);  // one value: nothing to pair with
+  set(header()->heartbeat_ns, now_ns);
+}
+
+void CountersPage::set_kept(uint64_t bytes, uint64_t jobs) {
+  set(header()->kept_bytes, bytes);
+  set(header()->kept_jobs, jobs);
+}
+
+void CountersPage::mark_stopped() {
+  set(header()->stopped_unix_ns, clock_ns(CLOCK_REALTIME));
 }
 
 void CountersPage::count_dropped() {
-  header()->records_dropped.fetch_add(1, std::memory_order_relaxed);
+  set(header()->records_dropped, header()->records_dropped.load(std::memory_order_relaxed) + 1);
 }
 
 int CountersPage::take(Slots& slots, Slots::Key key) {
@@ -161,9 +151,9 @@ bool CountersPage::make_room() {
 }
 
 void CountersPage::erase_job(uint64_t job) {
-  const auto clear = [job]<typename Record>(Slots& slots, Record* records) {
+  const auto clear = [this, job]<typename Record>(Slots& slots, Record* records) {
     for (const auto& [key, slot] : slots.of_job(job)) {
-      store(&records[slot], Record{});
+      store(&records[slot], Blank<Record>().record);
       slots.release(key);
     }
   };
@@ -200,7 +190,9 @@ void CountersPage::publish(const std::vector<JobFacts>& jobs,
 }
 
 void CountersPage::publish_ended(const JobFacts& job, const engine::JobSnapshot& snapshot, uint64_t now_ns) {
-  write_job(job, snapshot);
+  JobFacts last = job;
+  last.ended_ns = job.ended_ns == 0 ? now_ns : job.ended_ns;
+  write_job(last, snapshot);
   ended_[job.id] = now_ns;
 }
 
@@ -209,7 +201,8 @@ void CountersPage::write_job(const JobFacts& job, const engine::JobSnapshot& sna
   if (slot < 0) {
     return;
   }
-  JobRecord record{};
+  Blank<JobRecord> blank;
+  JobRecord& record = blank.record;
   record.state = static_cast<uint32_t>(job.state);
   record.id = job.id;
   put(record.name, job.identity.name);
@@ -224,6 +217,8 @@ void CountersPage::write_job(const JobFacts& job, const engine::JobSnapshot& sna
   record.payload_bytes = snapshot.payload_bytes;
   record.header_bytes = snapshot.header_bytes;
   put(record.cause, job.cause);
+  record.ended_ns = job.ended_ns;
+  put(record.stall, job.ended_ns == 0 ? job.stall : std::string());
   store(&table<JobRecord>(kJobsAt)[slot], record);
   write_ranks(job, snapshot);
   write_buckets(job, snapshot);
@@ -236,7 +231,8 @@ void CountersPage::write_ranks(const JobFacts& job, const engine::JobSnapshot& s
     if (slot < 0) {
       continue;
     }
-    RankRecord record{};
+    Blank<RankRecord> blank;
+    RankRecord& record = blank.record;
     record.state = static_cast<uint32_t>(rank.state);
     record.id = 1 + uint64_t{rank.rank};
     record.job = job.id;
@@ -247,6 +243,7 @@ void CountersPage::write_ranks(const JobFacts& job, const engine::JobSnapshot& s
         record.submissions = each.submissions;
         record.late_total_ns = each.late_total_ns;
         record.late_max_ns = each.late_max_ns;
+        record.late_count = each.late_count;
       }
     }
     store(&table<RankRecord>(kRanksAt)[slot], record);
@@ -260,7 +257,7 @@ void CountersPage::write_buckets(const JobFacts& job, const engine::JobSnapshot&
         std::any_of(snapshot.buckets.begin(), snapshot.buckets.end(),
                     [id = key.second](const auto& bucket) { return 1 + uint64_t{bucket.bucket} == id; });
     if (!there && snapshot.id != 0) {
-      store(&records[slot], BucketRecord{});
+      store(&records[slot], Blank<BucketRecord>().record);
       buckets_.release(key);
     }
   }
@@ -272,7 +269,8 @@ void CountersPage::write_buckets(const JobFacts& job, const engine::JobSnapshot&
     if (slot < 0) {
       continue;
     }
-    BucketRecord record{};
+    Blank<BucketRecord> blank;
+    BucketRecord& record = blank.record;
     record.phase = static_cast<uint32_t>(bucket.phase);
     record.id = 1 + uint64_t{bucket.bucket};
     record.job = job.id;
@@ -296,6 +294,10 @@ void CountersPage::write_buckets(const JobFacts& job, const engine::JobSnapshot&
     record.last_ns = bucket.last_ns;
     record.total_ns = bucket.total_ns;
     record.gather_total_ns = bucket.gather_total_ns;
+    record.hop = bucket.hop;
+    record.hops = bucket.hops;
+    record.waits_for_node = bucket.waits_for_node;
+    record.operation = bucket.operation;
     store(&records[slot], record);
   }
 }
@@ -307,7 +309,8 @@ void CountersPage::write_peers(const JobFacts& job) {
     if (slot < 0) {
       continue;
     }
-    PeerRecord record{};
+    Blank<PeerRecord> blank;
+    PeerRecord& record = blank.record;
     record.state = static_cast<uint32_t>(peer.state);
     record.id = id;
     record.job = job.id;
@@ -316,6 +319,7 @@ void CountersPage::write_peers(const JobFacts& job) {
     put(record.address, peer.address);
     put(record.path, path_);
     record.heartbeat_ns = peer.heartbeat_ns;
+    record.node_index = peer.node_index;
     store(&table<PeerRecord>(kPeersAt)[slot], record);
   }
 }

@@ -1,6 +1,7 @@
-// The daemon's side of the counters page (client/layout/counters_layout.h). One thread writes: the engine's.
+// The daemon's side of the counters page (client/layout/counters_layout.h). One thread writes: the control
+// thread, with what the engine's thread has told it; so a page that moves proves that both turn.
 //
-// A job that has ended stays visible for ten minutes, or until its place is needed.
+// A job that has ended stays visible for a minute, or until its place is needed.
 #pragma once
 
 #include <map>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "client/layout/counters_layout.h"
-#include "client/wire/unique_fd.h"
 #include "config/base/result.h"
+#include "daemon/control/counters_file.h"
 #include "daemon/control/member.h"
 #include "daemon/control/slots.h"
 #include "daemon/engine/snapshot.h"
@@ -20,6 +21,7 @@ namespace gradwire::control {
 
 class CountersPage {
  public:
+  // kAlreadyExists: a living daemon holds the page of that directory.
   static Result<std::unique_ptr<CountersPage>> create(const std::string& runtime_dir, const std::string& node,
                                                       const std::string& version,
                                                       const std::string& transport);
@@ -33,9 +35,15 @@ class CountersPage {
                uint64_t now_ns);
   // The last word on a job.
   void publish_ended(const JobFacts& job, const engine::JobSnapshot& snapshot, uint64_t now_ns);
+  // Residuals of jobs that are not there.
+  void set_kept(uint64_t bytes, uint64_t jobs);
+  // The daemon stops in an orderly way.
+  void mark_stopped();
+  // Makes the file again where somebody deleted, replaced or cut it. True: it had to be.
+  Result<bool> repair() { return file_.check(); }
 
  private:
-  CountersPage(wire::UniqueFd fd, void* page);
+  explicit CountersPage(const std::string& runtime_dir) : file_(runtime_dir) {}
   void write_job(const JobFacts& job, const engine::JobSnapshot& snapshot);
   void write_ranks(const JobFacts& job, const engine::JobSnapshot& snapshot);
   void write_buckets(const JobFacts& job, const engine::JobSnapshot& snapshot);
@@ -45,12 +53,16 @@ class CountersPage {
   int take(Slots& slots, Slots::Key key);
   void count_dropped();
 
+  // Places in the image.
   template <typename Record>
-  Record* table(uint64_t offset) const;
-  layout::CountersHeader* header() const;
+  Record* table(uint64_t offset);
+  layout::CountersHeader* header();
+  // Publishes `record` in its place under its sequence lock.
+  template <typename Record>
+  void store(Record* place, const Record& record);
+  void set(std::atomic<uint64_t>& field, uint64_t value);  // of the header
 
-  wire::UniqueFd fd_;
-  void* page_;
+  CountersFile file_;
   std::string path_;  // data path of the transport
   Slots jobs_{layout::kCounterJobs};
   Slots ranks_{layout::kCounterRanks};

@@ -1,24 +1,17 @@
 #include "daemon/control/daemon.h"
 
 #include <openssl/rand.h>
-#include <systemd/sd-daemon.h>
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
-#include <boost/asio/signal_set.hpp>
-#include <csignal>
 
 #include "config/policy_json.h"
+#include "daemon/control/check_config.h"
 #include "daemon/control/log.h"
-#include "daemon/engine/snapshot.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::control {
 namespace {
-
-constexpr Nanoseconds kPublishBusy = std::chrono::milliseconds(250);
-constexpr Nanoseconds kPublishIdle = std::chrono::milliseconds(500);
-constexpr Nanoseconds kGoodbye = std::chrono::milliseconds(300);
 
 std::string random_bytes(size_t count) {
   std::string bytes(count, '\0');
@@ -35,15 +28,6 @@ uint64_t to_ms(config::Duration duration) {
 
 uint64_t to_ns(config::Duration duration) {
   return static_cast<uint64_t>(std::chrono::duration_cast<Nanoseconds>(duration).count());
-}
-
-transport::UcxOptions ucx_options(const config::TransportOptions& config) {
-  transport::UcxOptions options;
-  options.tls = config.tls;
-  options.net_devices = config.devices;
-  options.overrides.assign(config.ucx.begin(), config.ucx.end());
-  options.segment_bytes = static_cast<uint32_t>(config.segment);
-  return options;
 }
 
 std::string advertised(const config::Config& config, uint16_t port) {
@@ -72,6 +56,7 @@ class Daemon::News final : public engine::Listener {
       log_info("stall_over", {{"job", member.identity().name},
                               {"bucket", std::to_string(bucket)},
                               {"sequence", std::to_string(sequence)}});
+      member.engine_moved_on(bucket, sequence);
     });
   }
 
@@ -86,17 +71,26 @@ class Daemon::News final : public engine::Listener {
   Daemon& daemon_;
 };
 
-Daemon::Daemon(const config::Config& config) : config_(config), scheduler_(context_) {}
+Daemon::Daemon(const config::Config& config, Hooks hooks)
+    : config_(config), hooks_(std::move(hooks)), scheduler_(context_) {
+  tell_stop_limit();
+}
 
 // A handler that throws ends the process here as it does in run().
 // NOLINTNEXTLINE(bugprone-exception-escape)
 Daemon::~Daemon() {
+  stopping_ = jobs_ended_ = true;  // requests that wait come too late
   publish_timer_.reset();
   watchdog_timer_.reset();
-  stop_timer_.reset();
+  drain_timer_.reset();
+  look_timer_.reset();
+  goodbye_timer_.reset();
   local_.reset();
   if (engine_) {
     engine_->stop();
+  }
+  if (node_ && node_->residuals) {
+    node_->residuals->close();
   }
   workshop_.reset();
   // What was posted to the control thread and never ran refers to all of the above, and the links that these
@@ -108,6 +102,9 @@ Daemon::~Daemon() {
   peers_.reset();
   context_.restart();
   context_.poll();
+  if (page_ && orderly_) {
+    page_->mark_stopped();
+  }
 }
 
 Status Daemon::start() {
@@ -117,13 +114,16 @@ Status Daemon::start() {
     lock_ = std::move(*lock);
     GRADWIRE_RETURN_IF_ERROR(start_engine());
     peers_ = std::make_unique<PeerNetwork>(context_, scheduler_, config_.peers);
-    GRADWIRE_RETURN_IF_ERROR(peers_->start([this](LinkPtr link) { coordinator_->accept(std::move(link)); }));
+    GRADWIRE_RETURN_IF_ERROR(peers_->start([this](LinkPtr link) { accept_peer(std::move(link)); }));
     start_control();
+    peers_->on_wrong_key([this](const std::string& source, const std::string& cause) {
+      coordinator_->connection_refused(source, cause);
+    });
     local_ = std::make_unique<LocalServer>(context_, *node_, *members_);
     GRADWIRE_RETURN_IF_ERROR(local_->start(config_.node));
     publish();
     feed_watchdog();
-    sd_notify(0, "READY=1\nSTATUS=no jobs");
+    notifier_.ready();
     log_info("started",
              {{"node", config_.node.name},
               {"version", GRADWIRE_VERSION},
@@ -145,6 +145,7 @@ Status Daemon::start_engine() {
   self.version = GRADWIRE_VERSION;
   self.transport = std::string("ucx ") + ucp_get_version_string();
   self.transport = clean(self.transport.substr(0, self.transport.find(' ', 4)), 63);
+  self.data_hosts = (*transport)->hosts();
   self.max_payload = static_cast<uint32_t>((*transport)->max_payload());
   self.peer_timeout_ms = to_ms(config_.clocks.peer_timeout);
   self.operation_timeout_ms = to_ms(config_.clocks.operation_timeout);
@@ -170,6 +171,9 @@ Status Daemon::start_engine() {
                             [this](const std::string& rendezvous, Reply<LinkPtr> done) {
                               peers_->connect(rendezvous, std::move(done));
                             }});
+  node_->residuals =
+      std::make_shared<ResidualStore>(scheduler_, *workshop_, node_->quotas, config_.clocks.residual_ttl);
+  node_->pasts = std::make_shared<PastStore>(scheduler_, config_.clocks.residual_ttl);
   return ok_status();
 }
 
@@ -183,88 +187,28 @@ void Daemon::start_control() {
       std::make_unique<Members>(*node_, Members::Hooks{[this](const JobFacts& facts) { job_ends(facts); }});
   publish_timer_ = std::make_unique<Timer>(scheduler_);
   watchdog_timer_ = std::make_unique<Timer>(scheduler_);
-  stop_timer_ = std::make_unique<Timer>(scheduler_);
-  uint64_t watchdog_us = 0;
-  if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
-    watchdog_interval_ = std::chrono::microseconds(watchdog_us / 3);
-  }
+  drain_timer_ = std::make_unique<Timer>(scheduler_);
+  look_timer_ = std::make_unique<Timer>(scheduler_);
+  goodbye_timer_ = std::make_unique<Timer>(scheduler_);
 }
 
-void Daemon::publish() {
-  auto facts = members_->facts();
-  for (JobFacts& job : facts) {
-    for (JobFacts::Peer& peer : job.peers) {
-      const Nanoseconds heard = coordinator_->last_heard(job.identity, peer.instance);
-      peer.heartbeat_ns = std::max(peer.heartbeat_ns, static_cast<uint64_t>(heard.count()));
-    }
-  }
-  const std::string status = facts.empty() ? "no jobs" : std::to_string(facts.size()) + " jobs";
-  if (status != status_line_) {
-    status_line_ = status;
-    sd_notify(0, ("STATUS=" + status).c_str());
-  }
-  publish_timer_->start(facts.empty() ? kPublishIdle : kPublishBusy, [this] { publish(); });
-  engine_->post([page = page_.get(), facts = std::move(facts)](engine::Engine& engine) {
-    std::vector<engine::JobSnapshot> snapshots;
-    for (const JobFacts& job : facts) {
-      snapshots.push_back(engine.snapshot(job.id));
-    }
-    page->publish(facts, snapshots, engine::MonotonicClock().now_ns());
-  });
-}
-
-void Daemon::job_ends(const JobFacts& facts) {
-  engine_->post([page = page_.get(), facts](engine::Engine& engine) {
-    page->publish_ended(facts, engine.snapshot(facts.id), engine::MonotonicClock().now_ns());
-  });
-}
-
-// Both loops must turn: the engine's answers, and the control thread sends the answer on.
-void Daemon::feed_watchdog() {
-  if (watchdog_interval_.count() == 0) {
+void Daemon::accept_peer(LinkPtr link) {
+  if (stopping_) {
+    link->send(failure_document("abort", stopping()));
+    link->close();
     return;
   }
-  watchdog_timer_->start(watchdog_interval_, [this] { feed_watchdog(); });
-  engine_->post([this](engine::Engine&) { scheduler_.post([] { sd_notify(0, "WATCHDOG=1"); }); });
+  coordinator_->accept(std::move(link));
 }
 
-void Daemon::run() {
-  asio::signal_set signals(context_, SIGTERM, SIGINT);
-  const std::function<void()> wait = [this, &signals, &wait] {
-    signals.async_wait([this, &wait](const boost::system::error_code& error, int signal) {
-      if (error) {
-        return;
-      }
-      log_info("signal", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
-      if (stopping_) {
-        context_.stop();  // the second one: at once
-        return;
-      }
-      stop();
-      wait();
-    });
-  };
-  wait();
+int Daemon::run() {
   try {
     context_.run();
+    return 0;
   } catch (const std::exception& error) {
     log_error("control_thread_failed", {{"cause", error.what()}});
+    return 1;
   }
-}
-
-void Daemon::stop() {
-  stopping_ = true;
-  sd_notify(0, "STOPPING=1\nSTATUS=stopping");
-  const Status cause(Code::kAborted, "the daemon on node " + config_.node.name + " is stopping");
-  peers_->stop();
-  local_->stop();
-  coordinator_->stop(cause);
-  members_->stop(cause);
-  // What was sent needs a moment on its way.
-  stop_timer_->start(kGoodbye, [this] {
-    local_->close_all();
-    context_.stop();
-  });
 }
 
 }  // namespace gradwire::control

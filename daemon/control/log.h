@@ -1,5 +1,8 @@
 // One event, one line: "event=peer_lost node=b cause=\"connection lost\"". Any thread, but never on the data
-// path.
+// path. Where the line goes, and that nobody waits for it, is log_writer.h's business.
+//
+// The same message again and again is written a few times a minute, then counted (log_limiter.h); what makes
+// two messages the same is the event with its first two fields.
 #pragma once
 
 #include <initializer_list>
@@ -11,10 +14,15 @@ namespace gradwire::control {
 
 using LogFields = std::initializer_list<std::pair<std::string_view, std::string>>;
 
+// Values stand in quotes where they hold more than plain characters. Whatever a value holds, the result is
+// one line of valid UTF-8 that a terminal shows as it is: control characters and odd bytes as \xNN.
 std::string format_event(std::string_view event, LogFields fields);
 
 void log_info(std::string_view event, LogFields fields);
 void log_warning(std::string_view event, LogFields fields);
 void log_error(std::string_view event, LogFields fields);
+
+// Writes how often messages were suppressed whose minute is over. To be called every now and then.
+void log_suppressed();
 
 }  // namespace gradwire::control

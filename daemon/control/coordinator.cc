@@ -189,7 +189,7 @@ std::string Coordinator::refusals(Nanoseconds since) const {
   std::string text;
   for (const Refusal& refusal : refusals_) {
     if (refusal.when >= since) {
-      text += (text.empty() ? "" : ", ") + refusal.source + " (" + refusal.cause + ")";
+      text += (text.empty() ? "" : "; ") + refusal.cause;
     }
   }
   return text;

@@ -26,8 +26,8 @@ class Coordinator {
   void accept(LinkPtr link);
   // Ends the jobs that are forming with this cause, and refuses ranks that join from now on.
   void drain(const Status& cause);
-  // A connection that never became a link, by its source's numeric address: those who wait for ranks in vain
-  // hear of it.
+  // A connection that never became a link; `cause` names the source. Those who wait for ranks in vain hear of
+  // it.
   void connection_refused(const std::string& source, const std::string& cause);
   // Of buckets that are created from now on, in running jobs too.
   void set_policy(Json policy) { options_.policy = std::move(policy); }

@@ -114,6 +114,11 @@ Status check_epoch(const Epoch& epoch) {
       ++ranks;
     }
   }
+  for (size_t i = 0; epoch.past && i < epoch.past->buckets.size(); ++i) {
+    if (epoch.past->buckets[i].highest_rank >= static_cast<int64_t>(epoch.world)) {
+      return Status(Code::kCorrupt, "the epoch's past names a rank beyond its world");
+    }
+  }
   if (ranks != epoch.world || epoch.index >= epoch.nodes.size()) {
     return Status(Code::kCorrupt, "the epoch's nodes do not have its " + std::to_string(epoch.world) +
                                       " ranks, or its index is too high");

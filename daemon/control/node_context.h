@@ -35,7 +35,8 @@ struct NodeContext {
   std::shared_ptr<ResidualStore> residuals = nullptr;
   std::shared_ptr<PastStore> pasts = nullptr;
   uint64_t last_job = 0;         // ids, within the daemon's life
-  uint64_t last_generation = 0;  // of sessions
+  uint64_t last_generation = 0;  // of sessions' memory
+  uint64_t last_session = 0;
 };
 
 struct LocalJoin {

@@ -222,6 +222,9 @@ void PeerNetwork::accepted(Tcp::socket socket) {
                       accept_(link);
                     } else {
                       log_refusal(source, Refusal::kHandshake, status.message());
+                      if (wrong_key_ && status.code() == Code::kPermissionDenied) {
+                        wrong_key_(source, status.message());
+                      }
                     }
                   });
 }

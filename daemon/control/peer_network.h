@@ -40,6 +40,10 @@ class PeerNetwork {
   // With a key: listens. Without one: nothing; jobs stay on this node. Links whose key was proven go to
   // `accept`.
   Status start(Accept accept);
+  // Hears of those who do not have the key: source (a numeric address) and why.
+  void on_wrong_key(std::function<void(const std::string& source, const std::string& cause)> tell) {
+    wrong_key_ = std::move(tell);
+  }
   void stop();
   size_t greetings() const { return greetings_.size(); }
   bool has_key() const { return contexts_.has_value(); }
@@ -73,6 +77,7 @@ class PeerNetwork {
   std::optional<TlsContexts> contexts_;
   uint16_t port_ = 0;
   Accept accept_;
+  std::function<void(const std::string& source, const std::string& cause)> wrong_key_;
   Tcp::acceptor acceptor_;
   asio::steady_timer retry_;
   uint64_t last_greeting_ = 0;

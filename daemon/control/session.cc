@@ -1,6 +1,7 @@
 #include "daemon/control/session.h"
 
 #include "daemon/control/log.h"
+#include "daemon/control/process_age.h"
 
 namespace gradwire::control {
 namespace {
@@ -160,10 +161,19 @@ void Session::join(uint64_t id, const Json& document) {
                                             " is not below the world size " + std::to_string(join.world)));
     return;
   }
+  auto charge = node_.quotas->charge_session(uid_);
+  if (!charge.ok()) {
+    fail(id, charge.status());
+    return;
+  }
+  charge_ = std::move(*charge);
   if (join.timeout_ms == 0) {
     join.timeout_ms = node_.self.operation_timeout_ms;
   }
   join.pid = pid_;
+  join.session = number_;
+  join.age_ms = process_age_ms(pid_);
+  join.gone = probe_;
   join.aborted = later([](Session& self, const Status& cause) {
     Json aborted = failure_document("aborted", cause);
     aborted["code"] = code_name(Code::kAborted);
@@ -185,6 +195,7 @@ void Session::joined(uint64_t id, const Result<Joined>& joined) {
   asking_ = false;
   if (!joined.ok()) {
     state_ = State::kFresh;  // it may try again
+    charge_ = nullptr;
     member_ = nullptr;
     fail(id, joined.status());
     return;
@@ -233,12 +244,13 @@ void Session::create_bucket(uint64_t id, const Json& document) {
 
 void Session::gone(const std::string& why) {
   closed_ = true;
+  charge_ = nullptr;
   if ((state_ == State::kJoining || state_ == State::kJoined) && member_) {
     if (!member_->over()) {
       log_warning("trainer_gone",
                   {{"rank", std::to_string(rank_)}, {"job", member_->identity().name}, {"why", why}});
     }
-    member_->trainer_gone(rank_, why);
+    member_->trainer_gone(rank_, why, number_);
   }
   member_ = nullptr;
 }

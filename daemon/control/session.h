@@ -22,6 +22,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(NodeContext& node, Members& members, uint32_t uid, int32_t pid, Send send)
       : node_(node), members_(members), uid_(uid), pid_(pid), send_(std::move(send)) {}
 
+  // Why the trainer is gone though gone() has not been called yet; empty while it is there.
+  void set_probe(std::function<std::string()> probe) { probe_ = std::move(probe); }
   // Answers every document, with an error if need be.
   void document(const Json& document);
   // A document that cannot be read at all.
@@ -60,7 +62,10 @@ class Session : public std::enable_shared_from_this<Session> {
   bool asking_ = false;  // a request is outstanding
   bool closed_ = false;
   uint32_t rank_ = 0;
+  const uint64_t number_ = ++node_.last_session;
+  std::function<std::string()> probe_;
   std::shared_ptr<Member> member_;
+  std::shared_ptr<void> charge_;  // of the user's sessions
 };
 
 }  // namespace gradwire::control

@@ -69,6 +69,10 @@ Status TrainerConnection::start() {
           self->send(document, descriptors);
         }
       });
+  session_->set_probe([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self ? self->probe() : std::string("closed its connection");
+  });
   watch(true);
   wait_readable();
   wait_death();
@@ -246,6 +250,20 @@ void TrainerConnection::wait_death() {
 bool TrainerConnection::is_dead() const {
   pollfd entry{const_cast<asio::posix::stream_descriptor&>(pidfd_).native_handle(), POLLIN, 0};
   return pidfd_.is_open() && poll(&entry, 1, 0) == 1;
+}
+
+std::string TrainerConnection::probe() const {
+  if (ended_) {
+    return "closed its connection" + pid_text();
+  }
+  if (is_dead()) {
+    return "died" + pid_text();
+  }
+  char byte = 0;
+  const int fd = const_cast<asio::local::stream_protocol::socket&>(socket_).native_handle();
+  return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0
+             ? "closed its connection without leaving" + pid_text()
+             : std::string();
 }
 
 std::string TrainerConnection::pid_text() const {

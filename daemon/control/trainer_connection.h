@@ -49,6 +49,7 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
   bool account();
   void wait_death();
   bool is_dead() const;
+  std::string probe() const;  // why it is gone; empty while it is there
   void socket_ended();
   std::string pid_text() const;  // " (pid 12)"; nothing where it has no pid here
 

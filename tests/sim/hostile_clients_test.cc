@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "tests/sim/sim_cluster.h"
+#include "tests/sim/other_job.h"
 
 namespace gradwire::sim {
 namespace {
@@ -124,6 +124,75 @@ TEST(Hostile, AClientThatFloodsAnAbortedJobIsIgnoredInTheEnd) {
     cluster.node(0).engine->poll();
   }
   EXPECT_EQ(cluster.node(0).engine->poll(), 0u);
+}
+
+// Random bytes over everything that the client has mapped: header, counters, slots.
+void scribble(Rank& rank, std::mt19937_64& random) {
+  auto* const bytes = rank.memory.get();
+  switch (random() % 3) {
+    case 0:  // everything
+      for (size_t at = 0; at < layout::kSessionBytes; at += 8) {
+        const uint64_t word = random();
+        std::memcpy(bytes + at, &word, sizeof(word));
+      }
+      break;
+    case 1:  // the header with both rings' counters
+      for (size_t at = 0; at < sizeof(layout::SessionHeader); at += 8) {
+        const uint64_t word = random();
+        std::memcpy(bytes + at, &word, sizeof(word));
+      }
+      break;
+    default:  // slots behind counters that make sense
+      for (size_t at = layout::kSubmissionOffset; at < layout::kSubmissionOffset + 64 * 64; at += 8) {
+        const uint64_t word = random() % 2 == 0 ? random() % 5 : random();
+        std::memcpy(bytes + at, &word, sizeof(word));
+      }
+      rank.session->submissions.tail.fetch_add(random() % 64);
+  }
+}
+
+TEST(Hostile, AClientThatScribblesOverItsSessionEndsItsOwnJobOnly) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937_64 random(seed);
+    ClusterOptions options = options_of(2, 2, seed);
+    options.network.bytes_per_second = 1'000'000'000;
+    Cluster cluster(options);
+    OtherJob other(cluster);
+    other.add_bucket(1, seed % 2 == 0 ? 100 : 60'000);
+    BucketShape shape;
+    shape.name = "gradients";
+    shape.layers = {60'000};
+    cluster.add_bucket(1, shape);
+    const auto hostile = static_cast<uint32_t>(random() % 4);
+    const std::string name = "rank " + std::to_string(hostile);
+    for (uint32_t r = 0; r < 4; ++r) {
+      if (r != hostile ||
+          seed % 3 != 0) {  // its own submission is in flight, or overwritten before it is seen
+        cluster.submit(r, 1);
+      }
+    }
+    uint64_t wait = random() % 20;
+    EXPECT_GT(other.run(1, 6,
+                        [&] {
+                          if (wait == 0) {
+                            scribble(cluster.rank(hostile), random);
+                            wait = random() % 4;
+                          } else {
+                            --wait;
+                          }
+                        }),
+              0u)
+        << "seed " << seed;
+    EXPECT_TRUE(other.failures(0).empty() && other.failures(1).empty()) << "seed " << seed;
+    EXPECT_FALSE(cluster.failure().ok()) << "seed " << seed;
+    EXPECT_THAT(cluster.failure().message(), HasSubstr(name)) << "seed " << seed;
+    for (uint32_t r = 0; r < 4; ++r) {  // who plays by the rules has heard of it
+      if (r != hostile) {
+        EXPECT_NE(cluster.rank(r).session->abort_status.load(), 0);
+        EXPECT_NE(cluster.rank(r).completion(1), nullptr);
+      }
+    }
+  }
 }
 
 TEST(Hostile, AClientThatScribblesOverItsGradientsSpoilsOnlyValues) {

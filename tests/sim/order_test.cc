@@ -10,7 +10,13 @@
 namespace gradwire::sim {
 namespace {
 
+#ifdef __SANITIZE_THREAD__  // twenty times slower
+constexpr uint32_t kBuckets = 100;
+constexpr uint64_t kSeeds = 4;
+#else
 constexpr uint32_t kBuckets = 200;
+constexpr uint64_t kSeeds = 24;
+#endif
 
 // Sizes from "no grant needed" to several segments.
 uint64_t elements_of(uint32_t bucket) {
@@ -53,8 +59,8 @@ void expect_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
   }
 }
 
-TEST(Order, TwoHundredBucketsInAnotherOrderOnEveryRankComplete) {
-  for (uint64_t seed = 1; seed <= 24; ++seed) {
+TEST(Order, ManyBucketsInAnotherOrderOnEveryRankComplete) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const uint32_t nodes = 2 + static_cast<uint32_t>(seed % 4);
     Cluster cluster(tiny(seed, nodes, 1 + static_cast<uint32_t>(seed % 2)));
     std::mt19937_64 random(seed);

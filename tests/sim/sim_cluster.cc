@@ -27,6 +27,24 @@ const layout::Completion* Rank::completion(uint32_t bucket) const {
   return found == done.rend() ? nullptr : &*found;
 }
 
+void Rank::open() {
+  memory = make_session();
+  session = reinterpret_cast<layout::SessionHeader*>(memory.get());
+  submissions = layout::RingProducer<layout::Submission>(
+      &session->submissions, reinterpret_cast<layout::Submission*>(memory.get() + layout::kSubmissionOffset),
+      layout::kRingCapacity);
+  completions = layout::RingConsumer<layout::Completion>(
+      &session->completions, reinterpret_cast<layout::Completion*>(memory.get() + layout::kCompletionOffset),
+      layout::kRingCapacity);
+}
+
+void Rank::collect() {
+  layout::Completion completion;
+  while (completions.pop(&completion) == layout::RingState::kOk) {
+    done.push_back(completion);
+  }
+}
+
 Cluster::Cluster(const ClusterOptions& options) : options_(options), network_(options.network), key_(16) {
   for (size_t i = 0; i < key_.size(); ++i) {
     key_[i] = static_cast<std::byte>(0x40 + i);
@@ -43,16 +61,7 @@ Cluster::Cluster(const ClusterOptions& options) : options_(options), network_(op
     Rank& rank = ranks_[i];
     rank.rank = i;
     rank.node = options_.rank_node.empty() ? i / options_.local_ranks : options_.rank_node[i];
-    rank.memory = make_session();
-    rank.session = reinterpret_cast<layout::SessionHeader*>(rank.memory.get());
-    rank.submissions = layout::RingProducer<layout::Submission>(
-        &rank.session->submissions,
-        reinterpret_cast<layout::Submission*>(rank.memory.get() + layout::kSubmissionOffset),
-        layout::kRingCapacity);
-    rank.completions = layout::RingConsumer<layout::Completion>(
-        &rank.session->completions,
-        reinterpret_cast<layout::Completion*>(rank.memory.get() + layout::kCompletionOffset),
-        layout::kRingCapacity);
+    rank.open();
   }
   for (uint32_t i = 0; i < options_.nodes; ++i) {
     engine::JobSpec spec;
@@ -131,6 +140,9 @@ void Cluster::add_bucket_at(uint32_t index, uint32_t bucket, const BucketShape& 
     ASSERT_TRUE(shards.ok()) << shards.status().message();
     spec.shards = std::move(shards).value();
   }
+  spec.retired = [&node, bucket](std::unique_ptr<compress::BucketReducer> gone) {
+    node.retired[bucket] = std::move(gone);
+  };
   spec.elements = elements;
   spec.result = node.results[bucket]->data();
   spec.memory.push_back(node.results[bucket]);
@@ -187,10 +199,7 @@ void Cluster::submit_raw(uint32_t rank, const layout::Submission& submission) {
 
 void Cluster::collect() {
   for (Rank& rank : ranks_) {
-    layout::Completion completion;
-    while (rank.completions.pop(&completion) == layout::RingState::kOk) {
-      rank.done.push_back(completion);
-    }
+    rank.collect();
   }
 }
 

@@ -75,7 +75,11 @@ struct Rank {
   std::vector<layout::Completion> done;  // everything popped so far
   // The latest completion of the bucket's latest operation; nullptr while it is in flight.
   const layout::Completion* completion(uint32_t bucket) const;
+  void open();  // a session of its own
+  void collect();
 };
+
+inline constexpr engine::JobId kClusterJob = 1;
 
 struct Node final : engine::Listener {
   std::string name;
@@ -83,18 +87,22 @@ struct Node final : engine::Listener {
   std::unique_ptr<engine::Engine> engine;
   std::map<uint32_t, std::shared_ptr<Region>> results;
   std::map<uint32_t, compress::BucketReducer*> reducers;
+  std::map<uint32_t, std::unique_ptr<compress::BucketReducer>> retired;  // handed back by the engine
   std::vector<Status> failures;
+  std::map<engine::JobId, std::vector<Status>> other_failures;  // of jobs that are not the cluster's
   std::vector<engine::Stall> stalls;
   uint32_t progress_after_stall = 0;
 
-  void on_job_failed(engine::JobId, const Status& cause) override { failures.push_back(cause); }
+  void on_job_failed(engine::JobId job, const Status& cause) override {
+    (job == kClusterJob ? failures : other_failures[job]).push_back(cause);
+  }
   void on_stall(const engine::Stall& stall) override { stalls.push_back(stall); }
   void on_progress_after_stall(engine::JobId, uint32_t, uint64_t) override { ++progress_after_stall; }
 };
 
 class Cluster final : public engine::Clock {
  public:
-  static constexpr engine::JobId kJob = 1;
+  static constexpr engine::JobId kJob = kClusterJob;
 
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();

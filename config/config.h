@@ -64,6 +64,7 @@ struct EngineOptions {
 struct QuotaOptions {
   uint64_t bytes_per_user = 64ULL << 30;
   uint32_t jobs_per_user = 64;
+  uint32_t sessions_per_user = 1024;
   uint32_t buckets_per_job = 16384;
   bool operator==(const QuotaOptions&) const = default;
 };

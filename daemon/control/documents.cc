@@ -65,8 +65,9 @@ bool is_past_bucket(const Json& entry, size_t numbers) {
   bool good = !name.empty() && name.size() <= kMaxName;
   for (size_t i = 1; i <= numbers; ++i) {
     const bool number = entry[i].is_number_unsigned() && entry[i].get<uint64_t>() <= (uint64_t{1} << 53);
-    const bool nobody = i == 3 && entry[i].is_number_integer() && entry[i].get<int64_t>() == -1;
-    good = good && (number || nobody);
+    // A link inside the process keeps the sender's type: a rank is signed there.
+    const bool rank = i == 3 && entry[i].is_number_integer() && entry[i].get<int64_t>() >= -1;
+    good = good && (number || rank);
   }
   return good;
 }

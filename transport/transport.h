@@ -26,6 +26,7 @@ namespace gradwire::transport {
 using PeerId = uint32_t;  // a handle of this transport, never reused within its life
 
 inline constexpr size_t kMaxHeaderBytes = 128;
+inline constexpr size_t kMaxHosts = 64;  // addresses of one transport
 
 // Told when the memory of a send may be used again. Owned by the sender; stays alive until it was called.
 class SendCompletion {
@@ -73,8 +74,8 @@ class Transport {
   virtual void send(PeerId peer, std::span<const std::byte> header, std::span<const std::byte> payload,
                     SendCompletion* done) = 0;
 
-  // Numeric addresses of this host from which its messages may come; what another node's admit() is told.
-  // Empty where the notion has no meaning.
+  // Numeric addresses of this host from which its messages may come, at most kMaxHosts; what another node's
+  // admit() is told. Empty where the notion has no meaning.
   virtual std::vector<std::string> hosts() const { return {}; }
   // From now on only these hosts (numeric addresses) may open connections to this transport; everybody before
   // the first call, which ends connections that others have opened. What is open stays open otherwise.

@@ -90,6 +90,11 @@ std::set<std::string> interfaces_of(std::string_view devices) {
 std::vector<std::string> hosts_of_devices(std::string_view devices) {
   std::vector<InterfaceAddress> all = interface_addresses();
   std::erase_if(all, [](const InterfaceAddress& found) { return !found.up; });
+  // Adapters before bridges and tunnels, of which a host may have hundreds.
+  std::ranges::stable_partition(all, [](const InterfaceAddress& found) {
+    std::error_code error;
+    return std::filesystem::exists("/sys/class/net/" + found.interface + "/device", error);
+  });
   const std::set<std::string> names = interfaces_of(devices);
   std::vector<InterfaceAddress> chosen;
   std::ranges::copy_if(all, std::back_inserter(chosen),
@@ -101,7 +106,8 @@ std::vector<std::string> hosts_of_devices(std::string_view devices) {
              (!device.address.v6 && !found.address.v6 && device.mask != 0 &&
               ((device.address.words[0] ^ found.address.words[0]) & device.mask) == 0);
     });
-    if ((chosen.empty() || reaches) && std::ranges::find(hosts, found.text) == hosts.end()) {
+    const bool fresh = std::ranges::find(hosts, found.text) == hosts.end();
+    if ((chosen.empty() || reaches) && fresh && hosts.size() < kMaxHosts) {
       hosts.push_back(found.text);
     }
   }

@@ -41,7 +41,7 @@ class Network(ClusterTest):
             with self.subTest(codec=codec):
                 cluster = Cluster(self, HOSTS, dict(CLOCKS, **{"compression.codec": codec}), self.lab)
                 before = [self.lab.sent_bytes(i) for i in range(HOSTS)]
-                self.bench(cluster, "--sizes", "25MB", "--iterations", "5", "--warmup", "0")
+                self.bench(cluster, "--sizes", "25000000", "--iterations", "5", "--warmup", "0")
                 for i, daemon in enumerate(cluster.daemons):
                     sent = self.lab.sent_bytes(i) - before[i]
                     _, report = daemon.status()

@@ -1,6 +1,10 @@
 """`gradwire run` with `gradwire bench`: every codec, several shapes, small and large, results verified."""
 import json
+import os
+import pathlib
 import subprocess
+import tempfile
+import time
 import unittest
 
 from harness import COMMAND, ClusterTest
@@ -60,6 +64,49 @@ class RunBench(ClusterTest):
         for codec in ("l8", "lads"):
             with self.subTest(codec=codec):
                 self.bench(4, 1, "100000000", "--iterations", "2", "--warmup", "0", codec=codec, patience=200)
+
+
+class RunSeenFromOutside(ClusterTest):
+    def test_status_finds_a_running_run_and_its_daemons_are_quiet(self):
+        folder = tempfile.TemporaryDirectory(prefix="gw-")
+        self.addCleanup(folder.cleanup)
+        environment = dict(os.environ, TMPDIR=folder.name)
+        environment.pop("GRADWIRE_RUNTIME_DIR", None)
+        command = [COMMAND, "run", "-n", "2", "--keep", "--", "sh", "-c",
+                   "gradwire bench --sizes 64KiB --iterations 20 && while [ ! -e $TMPDIR/seen ]; do sleep 0.05; done"]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                   text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+
+        def look():
+            done = subprocess.run([COMMAND, "status", "--json"], env=environment, capture_output=True, text=True)
+            daemons = json.loads(done.stdout)["daemons"]
+            seen = [daemon for daemon in daemons if daemon["state"] == "healthy" and daemon["jobs"]
+                    and daemon["jobs"][0]["state"] == "ended"]
+            return seen if len(seen) == 2 else None
+
+        deadline = time.monotonic() + 30
+        daemons = None
+        while daemons is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+            daemons = look()
+        self.assertIsNotNone(daemons, "both daemons of the run with their ended job")
+        for daemon in daemons:
+            (job,) = daemon["jobs"]
+            self.assertEqual(job["name"], "run")
+            for rank in job["ranks"]:
+                self.assertEqual(rank["late_mean_seconds"], 0, "one rank a node is never late")
+        pathlib.Path(folder.name, "seen").touch()
+        self.assertEqual(process.wait(30), 0, process.stderr.read())
+        for log in pathlib.Path(folder.name).glob("gradwire-run.*/node*/gradwired.log"):
+            self.assertNotIn("socket_group", log.read_text())
+        for node in pathlib.Path(folder.name).glob("gradwire-run.*/node*"):
+            done = subprocess.run([COMMAND, "status", "--json", "--runtime-dir", str(node)], capture_output=True,
+                                  text=True)
+            self.assertEqual(json.loads(done.stdout)["daemons"][0]["state"], "stopped")
+            self.assertEqual(done.returncode, 3)
 
 
 if __name__ == "__main__":

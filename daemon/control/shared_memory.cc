@@ -11,6 +11,8 @@
 #include <fstream>
 #include <new>
 
+#include "daemon/engine/bell.h"
+
 namespace gradwire::control {
 namespace {
 
@@ -84,6 +86,12 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const std::string& na
 
 SharedMemory::~SharedMemory() {
   munmap(data_, bytes_);
+}
+
+SessionMemory::~SessionMemory() {
+  if (daemon_bell.valid()) {
+    engine::close_bell(daemon_bell.release());
+  }
 }
 
 Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world,

@@ -45,6 +45,11 @@ class SharedMemory {
 
 // A session's rings and its bell (session_layout.h), ready for both sides.
 struct SessionMemory {
+  SessionMemory() = default;
+  ~SessionMemory();  // never waits for what the trainer left in the bell
+  SessionMemory(const SessionMemory&) = delete;
+  SessionMemory& operator=(const SessionMemory&) = delete;
+
   std::shared_ptr<SharedMemory> memory;
   wire::UniqueFd daemon_bell;
   // To pass on, and then to be dropped: the daemon hears of the trainer's end only if it holds no copy.

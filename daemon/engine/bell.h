@@ -4,11 +4,18 @@
 
 namespace gradwire::engine {
 
+// Before the first take_rings().
+void open_bell(int fd);
+
 // A full socket has rung already, and a client that is gone hears nothing: no error is one.
 void ring_bell(int fd);
 
 // Takes out what the client has rung, a bounded amount. False: the bell will never be of use again, because
 // it is closed, shut down, or the client sends descriptors through it; it must not be watched any more.
 bool take_rings(int fd);
+
+// Closes the daemon's end. What a client has left in it may take long to close: a thread of its own does
+// that.
+void close_bell(int fd);
 
 }  // namespace gradwire::engine

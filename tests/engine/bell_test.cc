@@ -194,8 +194,8 @@ class Lingering {
   int listener_ = -1, accepted_ = -1;
 };
 
-TEST_F(Bell, DescriptorsThatAClientSendsThroughItAreNotClosedByTheEngine) {
-  Lingering connection(kTimeoutMs / 1000 + 30);
+// The connection's only descriptor goes into the bell, with an ordinary or an urgent byte.
+void put_into(int bell, Lingering& connection, int flags) {
   char byte = 1;
   iovec where{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -209,10 +209,39 @@ TEST_F(Bell, DescriptorsThatAClientSendsThroughItAreNotClosedByTheEngine) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &connection.fd, sizeof(int));
-  ASSERT_EQ(::send(hostile_.bell(), &byte, 1, MSG_NOSIGNAL), 1);  // an ordinary ring before it
-  ASSERT_EQ(::sendmsg(hostile_.bell(), &message, MSG_NOSIGNAL), 1);
-  ::close(std::exchange(connection.fd, -1));  // the one in the bell is the last
-  work(50);                                   // waits for less than the connection lingers
+  [[maybe_unused]] const ssize_t sent = ::sendmsg(bell, &message, flags | MSG_NOSIGNAL);
+  ::close(std::exchange(connection.fd, -1));
+}
+
+constexpr int kLingerSeconds = kTimeoutMs / 1000 + 30;  // longer than work() waits
+
+TEST_F(Bell, DescriptorsThatAClientSendsThroughItAreNotClosedByTheEngine) {
+  Lingering connection(kLingerSeconds);
+  const char ring = 1;
+  ASSERT_EQ(::send(hostile_.bell(), &ring, 1, MSG_NOSIGNAL), 1);
+  put_into(hostile_.bell(), connection, 0);
+  work(50);
+  connection.end();
+}
+
+TEST_F(Bell, NorAreThoseThatComeWithAnUrgentByte) {
+  work(1);  // the engine watches by now
+  Lingering connection(kLingerSeconds);
+  put_into(hostile_.bell(), connection, MSG_OOB);
+  ASSERT_TRUE(::send(hostile_.bell(), "", 1, MSG_NOSIGNAL) == 1);  // an ordinary one behind it
+  work(50);
+  connection.end();
+}
+
+TEST(BellEnd, NobodyWaitsForWhatAClientLeftInIt) {
+  Lingering connection(kLingerSeconds);
+  {
+    TestSession session(0);
+    put_into(session.bell(), connection, 0);
+    const auto before = std::chrono::steady_clock::now();
+    session.end_bell();
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(kLingerSeconds / 2));
+  }
   connection.end();
 }
 

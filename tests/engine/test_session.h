@@ -9,8 +9,10 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "client/layout/ring.h"
+#include "daemon/engine/bell.h"
 #include "daemon/engine/engine.h"
 
 namespace gradwire::engine {
@@ -32,7 +34,7 @@ class TestSession {
         layout::kRingCapacity);
   }
   ~TestSession() {
-    ::close(bell_[0]);
+    end_bell();
     close_bell();
   }
   TestSession(const TestSession&) = delete;
@@ -40,6 +42,11 @@ class TestSession {
 
   layout::SessionHeader* session() { return reinterpret_cast<layout::SessionHeader*>(memory_.get()); }
   int bell() const { return bell_[1]; }  // the client's end
+  void end_bell() {                      // the daemon's end
+    if (bell_[0] >= 0) {
+      engine::close_bell(std::exchange(bell_[0], -1));
+    }
+  }
   void close_bell() {
     if (bell_[1] >= 0) {
       ::close(bell_[1]);

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import tempfile
 import time
@@ -66,6 +67,24 @@ class RunBench(ClusterTest):
                 self.bench(4, 1, "100000000", "--iterations", "2", "--warmup", "0", codec=codec, patience=200)
 
 
+def listening_ports(pid):
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(entry)
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 0.3).close()
+        return True
+    except TimeoutError:
+        return False
+
+
 class RunSeenFromOutside(ClusterTest):
     def test_status_finds_a_running_run_and_its_daemons_are_quiet(self):
         folder = tempfile.TemporaryDirectory(prefix="gw-")
@@ -98,6 +117,12 @@ class RunSeenFromOutside(ClusterTest):
             self.assertEqual(job["name"], "run")
             for rank in job["ranks"]:
                 self.assertEqual(rank["late_mean_seconds"], 0, "one rank a node is never late")
+            # No job is left: its control port answers, that of UCX, which a few bytes would end, does not.
+            while time.monotonic() < deadline:
+                answering = sorted(map(answers, listening_ports(daemon["pid"])))
+                if answering == [False, True]:
+                    break
+            self.assertEqual(answering, [False, True], daemon["node"])
         pathlib.Path(folder.name, "seen").touch()
         self.assertEqual(process.wait(30), 0, process.stderr.read())
         for log in pathlib.Path(folder.name).glob("gradwire-run.*/node*/gradwired.log"):

@@ -39,7 +39,7 @@ struct Behaviour {
   bool complete = true;                                      // operations; else they stay in flight
   std::function<void(layout::Completion*)> edit_completion;  // just before it is published
   int32_t completion_status = 0;
-  int64_t peer_timeout_ms = 200;
+  int64_t peer_timeout_ms = 2000;
   int64_t operation_timeout_ms = 20'000;
 };
 

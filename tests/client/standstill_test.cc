@@ -51,6 +51,7 @@ TEST(Pulse, APauseOfTheCallerOrAJumpOfTheClockBlamesNobody) {
 Behaviour held() {
   Behaviour behaviour;
   behaviour.complete = false;
+  behaviour.peer_timeout_ms = 200;
   return behaviour;
 }
 
@@ -111,7 +112,7 @@ TEST(Standstill, EveryCallThatWaitsSaysThatTheDaemonDoesNotMove) {
     threads.emplace_back([&call] { expect_still(call); });
   }
   threads.emplace_back([] {
-    FakeDaemon daemon;
+    FakeDaemon daemon(held());
     gw_job* job = join_or_fail(daemon);
     daemon.stand_still(true);
     expect({gw_leave(job), gw_last_error()}, GW_ERR_UNAVAILABLE, "stands still");

@@ -123,5 +123,25 @@ TEST_F(Dump, OfRandomConfigurationsReadsBackEqual) {
   }
 }
 
+TEST(Changes, AreNamedWithBothValuesInTheOrderOfTheTable) {
+  const Config before;
+  EXPECT_TRUE(list_changes(before, before).empty());
+  Config after;
+  after.log.level = "warn";
+  after.clocks.drain_timeout = Duration(0);
+  after.transport.ucx["TCP_CM_REUSEADDR"] = "y";
+  after.compression.rules = {{"*.bias", {}}};
+  const std::vector<Change> changes = list_changes(before, after);
+  ASSERT_EQ(changes.size(), 4u);
+  EXPECT_EQ(changes[0].option, "clocks.drain_timeout");
+  EXPECT_EQ(changes[0].before, "5s");
+  EXPECT_EQ(changes[0].after, "0s");
+  EXPECT_EQ(changes[1].option, "transport.ucx");
+  EXPECT_EQ(changes[1].after, "{TCP_CM_REUSEADDR: y}");
+  EXPECT_EQ(changes[2].option, "log.level");
+  EXPECT_EQ(changes[3].option, "compression.rules");
+  EXPECT_EQ(changes[3].before, "[]");
+}
+
 }  // namespace
 }  // namespace gradwire::config

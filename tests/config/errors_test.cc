@@ -50,6 +50,20 @@ TEST_F(Errors, NameFileLineColumnValueLimitsAndAnExample) {
             "example 50us");
 }
 
+TEST_F(Errors, NumbersThatLookOctalAreRefused) {
+  EXPECT_EQ(
+      error("peers: {port: 010}"),
+      "FILE:1:15: peers.port: '010' starts with 0, which YAML takes for an octal number: write it without; "
+      "allowed 0 to 65535; write for example 7470");
+  EXPECT_NE(error("clocks: {peer_timeout: 02s}"), "");
+  EXPECT_NE(error("transport: {segment: 0128KiB}"), "");
+  EXPECT_NE(error("compression: {density: 00.1}"), "");
+  EXPECT_NE(error("engine: {workers: 04}"), "");
+  EXPECT_EQ(error("peers: {port: 0}\ncompression: {density: 0.01}\nnode: {socket_mode: 0600}\n"
+                  "clocks: {drain_timeout: 0s}"),
+            "");
+}
+
 TEST_F(Errors, UnknownNamesGetASuggestion) {
   EXPECT_EQ(error("clock:\n  peer_timeout: 2s\n"),
             "FILE:1:1: 'clock': unknown section; did you mean 'clocks'?");

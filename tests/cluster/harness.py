@@ -66,6 +66,10 @@ class Output:
             if re.search(pattern, line):
                 return line
 
+    def all_lines(self):
+        """What has come so far, waited for or not."""
+        return self.lines + [line for line in list(self._queue.queue) if line is not None]
+
 
 class Rank:
     """cluster_rank with its steps; errors are lines "error STEP SECONDS STATUS: SENTENCE"."""
@@ -76,10 +80,16 @@ class Rank:
         self.output = Output(self.process.stdout)
 
     def wait_ok(self, step, seconds=START_PATIENCE):
-        line = self.output.wait_for(rf"^(ok|error) {re.escape(step)} ", seconds)
+        line = self.output.wait_for(rf"^(ok {re.escape(step)}|error \S+) ", seconds)
         if line.startswith("error"):
             raise AssertionError(line)
         return line
+
+    def wait_said(self, step, seconds=START_PATIENCE):
+        """(seconds that the step took, what it printed)."""
+        line = self.wait_ok(step, seconds)[len(f"ok {step} "):]
+        took, _, said = line.partition(" ")
+        return float(took), said
 
     def wait_error(self, seconds):
         """(step, seconds that the step took, status name, sentence)."""
@@ -98,14 +108,14 @@ class Rank:
 
 
 class Daemon:
-    def __init__(self, cluster, index, settings):
+    def __init__(self, cluster, index, settings, port=None):
         self.cluster = cluster
         self.index = index
         self.name = f"node{index}"
         self.folder = cluster.folder / self.name
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.address = cluster.addresses[index]
-        self.port = free_port()
+        self.port = port or free_port()
         self.socket = self.folder / "gradwired.sock"
         self.log = self.folder / "gradwired.log"
         config = self.folder / "gradwired.yaml"
@@ -133,6 +143,17 @@ class Daemon:
     def log_text(self):
         return self.log.read_text(errors="replace")[-4000:]
 
+    def wait_log(self, pattern, seconds):
+        """The log's first line that matches."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for line in self.log.read_text(errors="replace").splitlines():
+                if re.search(pattern, line):
+                    return line
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no line like {pattern!r} in the log of {self.name}: {self.log_text()}")
+            time.sleep(0.02)
+
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
 
@@ -150,9 +171,24 @@ class Daemon:
 
     def status(self, *options):
         """(exit code of `gradwire status`, its JSON for this daemon)."""
-        done = subprocess.run([COMMAND, "status", "--json", "--runtime-dir", str(self.folder), *options],
+        code, text = self.status_text("--json", *options)
+        return code, json.loads(text)["daemons"][0]
+
+    def status_text(self, *options):
+        done = subprocess.run([COMMAND, "status", "--runtime-dir", str(self.folder), *options],
                               capture_output=True, text=True, timeout=30)
-        return done.returncode, json.loads(done.stdout)["daemons"][0]
+        return done.returncode, done.stdout
+
+    def wait_status(self, holds, seconds):
+        """The first (exit code, report) for which `holds(report)`; the page is written a few times a second."""
+        deadline = time.monotonic() + seconds
+        while True:
+            code, report = self.status()
+            if holds(report):
+                return code, report
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.name} does not show what it should: {json.dumps(report, indent=1)}")
+            time.sleep(0.05)
 
 
 class Cluster:
@@ -182,8 +218,10 @@ class Cluster:
                 time.sleep(0.02)
 
     def restart(self, index):
-        self.daemons[index].end()
-        self.daemons[index] = Daemon(self, index, self.settings)
+        """Over whatever the one before left behind, on the same port."""
+        before = self.daemons[index]
+        before.end()
+        self.daemons[index] = Daemon(self, index, self.settings, before.port)
         self._wait_until_ready([self.daemons[index]])
 
     def environment(self, rank, world, node, job, **more):
@@ -196,19 +234,21 @@ class Cluster:
         environment.update(more)
         return environment
 
-    def start(self, steps, local_ranks, worlds=None, ranks=None, command=None):
+    def start(self, steps, local_ranks=1, worlds=None, ranks=None, command=None, job=None, places=None, **more):
         """A job: a rank per node and local rank. `steps`: one list for all, or a function of the rank.
 
-        `ranks` leaves others out; `worlds` gives a rank another idea of the world's size."""
+        `ranks` leaves others out; `worlds` gives a rank another idea of the world's size; `places` are the
+        ranks' nodes, where they are not the same number on each; `job` is a name, else a new one."""
         self.jobs += 1
-        world = len(self.daemons) * local_ranks
+        places = places or [node for node in range(len(self.daemons)) for _ in range(local_ranks)]
+        world = len(places)
         out = {}
-        for rank in range(world):
+        for rank, node in enumerate(places):
             if ranks is not None and rank not in ranks:
                 continue
             own = steps(rank) if callable(steps) else steps
-            environment = self.environment(rank, (worlds or {}).get(rank, world), rank // local_ranks,
-                                           f"job{self.jobs}")
+            environment = self.environment(rank, (worlds or {}).get(rank, world), node, job or f"job{self.jobs}",
+                                           **more)
             out[rank] = Rank(environment, own, command)
             self.test.addCleanup(self._end_rank, out[rank].process)
         return out
@@ -233,6 +273,13 @@ class ClusterTest(unittest.TestCase):
     def wait_all_ok(self, ranks, step, seconds=START_PATIENCE):
         for rank in ranks.values():
             rank.wait_ok(step, seconds)
+
+    def wait_until(self, holds, seconds, what):
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds} s: {what}")
+            time.sleep(0.02)
 
     def wait_all_ended(self, ranks, seconds=START_PATIENCE):
         for number, rank in ranks.items():

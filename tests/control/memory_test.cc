@@ -17,6 +17,7 @@
 #include "daemon/control/local_server.h"
 #include "daemon/control/quota.h"
 #include "daemon/control/shared_memory.h"
+#include "daemon/control/trainer_buffers.h"
 
 namespace gradwire::control {
 namespace {
@@ -91,17 +92,41 @@ TEST(Quota, IsPerUserAndComesBack) {
   config::QuotaOptions limits;
   limits.bytes_per_user = 100;
   limits.jobs_per_user = 1;
+  limits.sessions_per_user = 1;
   const auto ledger = std::make_shared<QuotaLedger>(limits);
   auto first = ledger->charge_bytes(1, 60, "six tens");
   ASSERT_TRUE(first.ok());
   const auto refused = ledger->charge_bytes(1, 41, "2 x 20 + 1");
-  EXPECT_THAT(refused.status().message(), HasSubstr("holds 60 bytes and asks for 41 more (2 x 20 + 1)"));
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("holds 60 bytes on this node and asks for 41 more (2 x 20 + 1)"));
   EXPECT_TRUE(ledger->charge_bytes(2, 100, "").ok());
   EXPECT_FALSE(ledger->charge_bytes(1, UINT64_MAX, "").ok());
   *first = nullptr;
   EXPECT_TRUE(ledger->charge_bytes(1, 100, "").ok());
   const auto job = ledger->charge_job(1);
   EXPECT_FALSE(ledger->charge_job(1).ok());
+  auto rank = ledger->charge_session(1);
+  ASSERT_TRUE(rank.ok());
+  EXPECT_THAT(ledger->charge_session(1).status().message(), HasSubstr("quotas.sessions_per_user is 1"));
+  EXPECT_TRUE(ledger->charge_session(2).ok());
+  *rank = nullptr;
+  EXPECT_TRUE(ledger->charge_session(1).ok());
+}
+
+TEST(TrainerBuffers, AreBoundedPerUserAndInAll) {
+  TrainerBuffers buffers;
+  const size_t most = TrainerBuffers::kPerUser;
+  EXPECT_TRUE(buffers.change(1, 0, most));
+  EXPECT_FALSE(buffers.change(1, 0, 1));
+  EXPECT_TRUE(buffers.change(1, most, most - 1));
+  EXPECT_TRUE(buffers.change(1, 0, 1));
+  uint32_t uid = 2;
+  for (size_t held = most; held < TrainerBuffers::kInAll; held += most) {
+    EXPECT_TRUE(buffers.change(uid++, 0, most));
+  }
+  EXPECT_FALSE(buffers.change(uid, 0, 1));
+  EXPECT_TRUE(buffers.change(1, most, 0));
+  EXPECT_TRUE(buffers.change(uid, 0, 1));
 }
 
 class Runtime : public ::testing::Test {

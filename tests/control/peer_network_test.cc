@@ -159,6 +159,20 @@ TEST_F(Peers, VisitorsThatSendByteByByteAreClosedAfterFiveSeconds) {
   EXPECT_GE(scheduler_.now() - start, milliseconds(4500));
 }
 
+TEST_F(Peers, ACrowdOfSilentVisitorsKeepsNobodyOut) {
+  const auto server = network(key_);
+  const auto client = network(key_);
+  std::vector<Tcp::socket> crowd;
+  for (int i = 0; i < 200; ++i) {
+    crowd.push_back(visit(*server));
+  }
+  const auto link = connect(*client, at(*server));
+  ASSERT_TRUE(link.ok()) << link.status().message();
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == 1; }));
+  EXPECT_LE(server->greetings(), kMaxGreetingsPerSource);
+  EXPECT_TRUE(is_refused(crowd.front(), milliseconds(100)));
+}
+
 TEST_F(Peers, DocumentsOverTheLimitCloseTheLink) {
   const auto server = network(key_, "127.0.0.1", 1000);
   const auto client = network(key_);

@@ -63,6 +63,14 @@ struct DaemonProcess {
 std::vector<std::string> daemon_arguments(const std::string& root, const std::string& name, uint16_t port,
                                           const std::vector<std::string>& settings);
 
+// Of a process: how many descriptors it has, and its time on the processors.
+size_t open_descriptors(pid_t pid);
+std::chrono::milliseconds processor_time(pid_t pid);
+
+// Calls `condition` every few milliseconds until it is true or `limit` is over.
+bool eventually(const std::function<bool()>& condition,
+                std::chrono::milliseconds limit = std::chrono::seconds(10));
+
 // A trainer: runs `body` in a child and reports what it returned.
 struct Outcome {
   int status = -1;      // gw_status

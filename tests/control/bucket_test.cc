@@ -43,6 +43,35 @@ TEST(Buckets, AreReadyWhenEveryRankCreatedThemAndEveryNodeBuiltThem) {
   munmap(data, 4096);
 }
 
+TEST(Buckets, OfEveryDtypeHaveShardsWhereTheWorldDividesTheElements) {
+  TestCluster cluster({"a", "b"});
+  const auto ranks = cluster.running_job();
+  for (uint8_t dtype = 0; dtype <= 6; ++dtype) {
+    const std::string name = "b" + std::to_string(dtype);
+    cluster.create_on_all(ranks, {name, dtype, kBucketGradient, {{"w", 100}, {"v", 100}}});
+    const engine::BucketSpec& spec = *cluster.nodes[1]->engine->buckets.at(1 + 2 * dtype);
+    ASSERT_TRUE(spec.shards);
+    // Chunk (n + 1) mod P holds the shards of node n's ranks.
+    EXPECT_EQ(spec.shards->geometry().segments(1).front().first_element, 0u);
+    EXPECT_EQ(spec.shards->geometry().segments(0).front().first_element, 100u);
+    cluster.create_on_all(ranks, {name + " odd", dtype, 0, {{"w", 101}}});
+    EXPECT_FALSE(cluster.nodes[1]->engine->buckets.at(2 + 2 * dtype)->shards);
+  }
+  cluster.create_on_all(ranks, {"empty", 0, 0, {}});
+}
+
+TEST(Buckets, TheirNumberIsBounded) {
+  TestCluster cluster({"a"});
+  cluster.quotas.buckets_per_job = 1;
+  cluster.nodes[0]->context->quotas->set_limits(cluster.quotas);
+  const auto zero = cluster.join(0, 0, 1);
+  cluster.create_on_all({zero}, gradient("b0"));
+  cluster.create(zero, gradient("b1"));
+  EXPECT_THAT(zero->failure().message(),
+              AllOf(HasSubstr("1 buckets on node a and asks for 1 more ('b1')"),
+                    HasSubstr("quotas.buckets_per_job is 1"), HasSubstr("put more layers into each")));
+}
+
 TEST(Buckets, TheCoordinatorsPolicyDecides) {
   config::CompressionPolicy l8;
   l8.defaults.codec = "l8";

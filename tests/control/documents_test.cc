@@ -66,6 +66,64 @@ TEST(Documents, AnEpochComesBackAsItWasAndABrokenOneIsRefused) {
   EXPECT_FALSE(read_epoch(epoch_document(epoch)).ok());
 }
 
+TEST(Documents, AddressesOfTheDataPathMustBeNumeric) {
+  NodeInfo node;
+  node.name = "a";
+  node.instance = std::string(16, 'x');
+  node.version = node.transport = "1";
+  node.max_payload = 130048;
+  node.peer_timeout_ms = node.operation_timeout_ms = 1;
+  const auto with = [&node](std::vector<std::string> hosts) {
+    node.data_hosts = std::move(hosts);
+    return read_hello(hello_document(node, nullptr));
+  };
+  EXPECT_EQ(with({"10.0.0.1", "fe80::1"})->data_hosts.size(), 2u);
+  EXPECT_TRUE(with({}).ok());
+  EXPECT_TRUE(with(std::vector<std::string>(64, "10.0.0.1")).ok());
+  EXPECT_FALSE(with(std::vector<std::string>(65, "10.0.0.1")).ok());
+  for (const char* host : {"", "a.example", "10.0.0", "10.0.0.1:80", "10.0.0.1 "}) {
+    EXPECT_FALSE(with({host}).ok()) << host;
+  }
+  // Of another protocol only what every version has is read: its sentence is about versions.
+  Json old = hello_document(node, nullptr);
+  old["protocol"] = 1;
+  old.erase("data_hosts");
+  EXPECT_TRUE(read_hello(old).ok());
+}
+
+TEST(Documents, APastComesBackAsItWasAndABrokenOneIsRefused) {
+  Past past;
+  past.epoch = 3;
+  past.buckets = {{"b0", 16, 17, 2}, {"b1", 0, 0, -1}};
+  Epoch epoch;
+  epoch.key = std::string(16, 'k');
+  epoch.counter = 4;
+  epoch.world = 3;
+  epoch.max_payload = 130048;
+  epoch.nodes = {{"a", std::string(16, 'x'), "", "", {}, {0, 1, 2}}};
+  epoch.past = past;
+  const Json document = epoch_document(epoch);
+  const auto read = read_epoch(document);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->past->buckets[0].highest, 17u);
+  EXPECT_EQ(read->past->buckets[1].highest_rank, -1);
+  const auto with = [&document](const Json& buckets) {
+    Json changed = document;
+    changed["past"]["buckets"] = buckets;
+    return read_epoch(changed).ok();
+  };
+  EXPECT_TRUE(with(Json::array()));
+  for (const char* bad :
+       {R"([["b",2,1,0]])", R"([["b",1,1]])", R"([["b",-1,1,0]])", R"([["b",1,1,-2]])", R"([["b",1,1,3]])",
+        R"([["",1,1,0]])", R"([["b",1,1,0],["a",1,1,0]])", R"([5])", "{}"}) {
+    EXPECT_FALSE(with(Json::parse(bad))) << bad;
+  }
+  const auto said = read_node_past(node_past_document(past));
+  ASSERT_TRUE(said.ok());
+  EXPECT_EQ(said->buckets[0].lowest, 17u);
+  EXPECT_FALSE(read_node_past(Json{{"type", "past"}, {"epoch", 0}, {"buckets", Json::array()}}).ok());
+}
+
 TEST(Documents, AFailureKeepsItsCodeAndLosesControlCharacters) {
   const Status read = read_failure(failure_document("abort", Status(Code::kMismatch, "a\nb")));
   EXPECT_EQ(read.code(), Code::kMismatch);

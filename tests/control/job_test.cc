@@ -23,6 +23,7 @@ TEST(JobFormation, RanksWaitUntilAllAreThereAndThenStartTogether) {
   EXPECT_EQ(spec.rank_node, (std::vector<uint32_t>{0, 0, 1}));
   EXPECT_EQ(spec.left_address, "address of a");
   EXPECT_EQ(spec.right_address, "address of a");
+  EXPECT_EQ(spec.neighbour_hosts, (std::vector<std::string>{"10.0.0.1", "fe80::1"}));
   EXPECT_EQ(spec.key[0], std::byte{'k'});
   EXPECT_EQ(spec.local_ranks.size(), 1u);
 }
@@ -300,39 +301,6 @@ TEST(JobEnd, WhenAllHaveLeftTheJobEndsWithoutAnError) {
     cluster.join(rank / 2, rank, 4);
   }
   EXPECT_TRUE(next->running());
-}
-
-TEST(Stalls, TheMissingRankIsNamedToAllAndEndsTheJobAtTheDeadline) {
-  TestCluster cluster({"a", "b"});
-  const auto ranks = cluster.running_job();
-  engine::Stall stall;
-  stall.bucket = 1;
-  stall.bucket_name = "b0";
-  stall.sequence = 5;
-  stall.waited_ns = 5'000'000'000;
-  cluster.nodes[1]->engine->missing = {3};
-  ranks[0]->member->engine_stalled(stall);
-  cluster.scheduler.settle();
-  EXPECT_TRUE(ranks[0]->running());
-  stall.deadline = true;
-  ranks[0]->member->engine_stalled(stall);
-  cluster.scheduler.settle();
-  EXPECT_EQ(ranks[0]->failure().code(), Code::kDeadlineExceeded);
-  EXPECT_EQ(ranks[2]->failure().message(),
-            "operation_timeout (10s): bucket 'b0' #5 waits for rank 3 (node b) to submit it (gathering)");
-}
-
-TEST(Stalls, ADaemonWhoseEngineDoesNotAnswerIsNamed) {
-  TestCluster cluster({"a", "b"});
-  const auto ranks = cluster.running_job();
-  engine::Stall stall;
-  stall.bucket_name = "b0";
-  stall.sequence = 5;
-  stall.deadline = true;
-  cluster.nodes[1]->engine->answers_stalls = false;
-  ranks[0]->member->engine_stalled(stall);
-  cluster.scheduler.advance(seconds(2));
-  EXPECT_THAT(ranks[0]->failure().message(), HasSubstr("node b (ranks 2,3) whose daemon does not answer"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 option(GRADWIRE_BUILD_TESTS "Build the tests" ON)
 option(GRADWIRE_WERROR "Treat warnings as errors" OFF)
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
+option(GRADWIRE_FUZZ "Build the fuzz targets with libFuzzer; needs clang" OFF)
 option(GRADWIRE_COVERAGE "Instrument for gcov" OFF)
 
 set(CMAKE_CXX_STANDARD 20)
@@ -26,6 +27,16 @@ if(GRADWIRE_SANITIZE)
   add_compile_options(-fsanitize=${GRADWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${GRADWIRE_SANITIZE})
   add_compile_definitions(GRADWIRE_SANITIZED=1)
+endif()
+if(GRADWIRE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "GRADWIRE_FUZZ needs clang++ as the C++ compiler; use the preset 'fuzz'")
+  endif()
+  # The check of function types does not survive coroutines in clang 14.
+  add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize=function)
+  # libstdc++'s <coroutine> asks for a macro that clang 14 does not set, though it knows coroutines.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-D__cpp_impl_coroutine=201902L>
+                      $<$<COMPILE_LANGUAGE:CXX>:-Wno-builtin-macro-redefined>)
 endif()
 if(GRADWIRE_COVERAGE)
   add_compile_options(--coverage)

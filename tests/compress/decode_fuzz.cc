@@ -1,5 +1,3 @@
-// libFuzzer entry: arbitrary bytes as a message of an arbitrary segment. The unit tests call it with mutated
-// messages; clang builds link it with -fsanitize=fuzzer.
 #include "tests/compress/decode_fuzz.h"
 
 #include <cstdlib>
@@ -67,15 +65,3 @@ FuzzVerdict fuzz_message(uint32_t chunk, uint32_t index, std::span<const std::by
 }
 
 }  // namespace gradwire::compress
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 2) {
-    return 0;
-  }
-  const auto bytes = std::as_bytes(std::span(data + 2, size - 2));
-  const auto verdict = gradwire::compress::fuzz_message(data[0], data[1], bytes);
-  if (!bytes.empty() && verdict.decode != verdict.hop) {
-    std::abort();
-  }
-  return 0;
-}

@@ -91,7 +91,7 @@ std::vector<std::string> hosts_of_devices(std::string_view devices) {
   std::vector<InterfaceAddress> all = interface_addresses();
   std::erase_if(all, [](const InterfaceAddress& found) { return !found.up; });
   // Adapters before bridges and tunnels, of which a host may have hundreds.
-  std::ranges::stable_partition(all, [](const InterfaceAddress& found) {
+  std::stable_partition(all.begin(), all.end(), [](const InterfaceAddress& found) {
     std::error_code error;
     return std::filesystem::exists("/sys/class/net/" + found.interface + "/device", error);
   });

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "config/base/result.h"
@@ -23,7 +24,10 @@ inline constexpr size_t kMaxFilterInstructions = BPF_MAXINSNS;  // 4,096: the ke
 struct NumericAddress {
   bool v6 = false;
   std::array<uint32_t, 4> words{};
-  auto operator<=>(const NumericAddress&) const = default;
+  bool operator==(const NumericAddress&) const = default;
+  std::strong_ordering operator<=>(const NumericAddress& other) const {
+    return std::tie(v6, words) <=> std::tie(other.v6, other.words);
+  }
 };
 
 // kInvalidArgument: not a numeric address ("fe80::1%eth0" is none either).

@@ -134,7 +134,7 @@ Status read_memory_domain(uct_component_h component, const char* name, Inventory
   }
   uct_tl_resource_desc_t* resources = nullptr;
   unsigned count = 0;
-  const Status status =
+  Status status =
       status_of(uct_md_query_tl_resources(domain, &resources, &count), "cannot ask UCX for its transports");
   for (unsigned i = 0; status.ok() && i < count; ++i) {
     inventory->transports.insert(resources[i].tl_name);

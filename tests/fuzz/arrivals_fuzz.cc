@@ -84,9 +84,13 @@ void add_buckets(Cluster& cluster) {
   cluster.add_bucket(1, small);
   BucketShape large;
   large.name = "large";
-  large.layers = {3000, 60'000};
-  large.codec = "laco";
+  large.layers = {50'000};  // several messages a hop
   cluster.add_bucket(2, large);
+  BucketShape compressed;
+  compressed.name = "compressed";
+  compressed.layers = {2500, 5};
+  compressed.codec = "laco";
+  cluster.add_bucket(3, compressed);
 }
 
 }  // namespace
@@ -115,6 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     request.operation = operations[shape / 3 % 3];
     cluster.submit_all(1, request);
     cluster.submit_all(2, Request{});
+    cluster.submit_all(3, Request{});
     cluster.submit_all(0, Request{gradwire::layout::kOpBarrier});
     const bool done = cluster.run_until(
         [&] { return cluster.completed(0) && cluster.completed(1) && cluster.completed(2); }, 10'000'000'000);

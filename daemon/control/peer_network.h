@@ -29,6 +29,8 @@ struct HostPort {
 };
 // "host", "host:port", "[::1]:port". kInvalidArgument names what is wrong.
 Result<HostPort> parse_rendezvous(const std::string& text);
+// Whether this host has the address.
+bool is_local_interface(const asio::ip::address& wanted);
 
 class PeerNetwork {
  public:

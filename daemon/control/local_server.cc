@@ -53,9 +53,9 @@ Status clear_place(asio::io_context& context, const std::string& path) {
   return unlink(path.c_str()) == 0 || errno == ENOENT ? ok_status() : failed("cannot remove the old " + path);
 }
 
-void set_group(const std::string& path, const std::string& name) {
-  if (name.empty()) {
-    return;
+void set_group(const std::string& path, const std::string& name, uint32_t mode) {
+  if (name.empty() || (mode & 0070U) == 0) {
+    return;  // the group may do nothing
   }
   const group* found = getgrnam(name.c_str());
   if (found == nullptr) {
@@ -72,19 +72,22 @@ Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory) {
     return failed("cannot make the runtime directory " + directory);
   }
   const std::string path = directory + "/gradwired.lock";
-  wire::UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  wire::UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) {
     return failed("cannot open " + path);
   }
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    char pid[32] = {};
-    const ssize_t bytes = pread(lock.get(), pid, sizeof(pid) - 1, 0);
-    return Status(Code::kAlreadyExists,
-                  "another gradwired (pid " + (bytes > 0 ? clean(pid, sizeof(pid)) : std::string("unknown")) +
-                      ") is running in " + directory + "; stop it or set node.runtime_dir");
+    char text[32] = {};
+    const ssize_t bytes = pread(lock.get(), text, sizeof(text) - 1, 0);
+    const std::string pid = bytes > 0 ? clean(text, static_cast<size_t>(bytes)) : "";
+    return Status(Code::kAlreadyExists, "another gradwired (pid " + (pid.empty() ? "unknown" : pid) +
+                                            ") is running in " + directory + "; stop it" +
+                                            (pid.empty() ? "" : " (kill " + pid + ")") +
+                                            " or set another node.runtime_dir");
   }
   const std::string pid = std::to_string(getpid());
-  if (ftruncate(lock.get(), 0) != 0 ||
+  // Whoever can open it can lock it: nobody else.
+  if (fchmod(lock.get(), 0600) != 0 || ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return failed("cannot write " + path);
   }
@@ -123,7 +126,7 @@ Status LocalServer::listen() {
   if (error) {
     return Status(Code::kUnavailable, "cannot listen on " + path + ": " + error.message());
   }
-  set_group(path, options_.socket_group);
+  set_group(path, options_.socket_group, options_.socket_mode);
   struct stat info {};
   if (chmod(path.c_str(), options_.socket_mode) != 0 || lstat(path.c_str(), &info) != 0) {
     return failed("cannot set the mode of " + path);

@@ -1,5 +1,6 @@
 // gradwired: the daemon of one node.
 #include <spdlog/spdlog.h>
+#include <sys/prctl.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -76,6 +77,7 @@ int exit_code(const Status& status) {
 }
 
 int serve(const Arguments& arguments, const gradwire::config::Config& config) {
+  ::prctl(PR_SET_NAME, "gradwired");  // after use_ucx_environment it is called "exe"
   SignalThread::block();
   for (const int ignored : {SIGPIPE, SIGXFSZ}) {
     std::signal(ignored, SIG_IGN);

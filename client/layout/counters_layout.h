@@ -18,7 +18,7 @@ inline constexpr uint64_t kCountersMagic = 0x31304e5443525747;  // "GWRCTN01"
 inline constexpr uint32_t kCountersVersion = 2;
 inline constexpr uint32_t kCounterJobs = 64;
 inline constexpr uint32_t kCounterRanks = 512;
-inline constexpr uint32_t kCounterBuckets = 4096;
+inline constexpr uint32_t kCounterBuckets = 8192;
 inline constexpr uint32_t kCounterPeers = 512;
 inline constexpr const char* kCountersFile = "counters";  // within the runtime directory
 
@@ -49,7 +49,7 @@ struct alignas(64) CountersHeader {
   char version[32];
   char node[256];
   char transport[32];                     // path in use, e.g. "tcp"
-  std::atomic<uint64_t> records_dropped;  // records that found no free place (relaxed)
+  std::atomic<uint64_t> records_dropped;  // records that find no free place at present (relaxed)
   std::atomic<uint64_t> stopped_unix_ns;  // the daemon stopped in an orderly way; 0 while it runs (relaxed)
   std::atomic<uint64_t> kept_bytes;       // residuals of jobs that are not there, until they expire (relaxed)
   std::atomic<uint64_t> kept_jobs;        // of how many jobs (relaxed)

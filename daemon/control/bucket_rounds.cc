@@ -49,7 +49,7 @@ void BucketRounds::created(uint32_t rank, const Manifest& manifest) {
   }
   for (const uint32_t gone : left_) {
     if (!round->arrived.contains(gone)) {
-      fail(round, Status(Code::kUnavailable, "bucket '" + manifest.name + "' cannot be created: " +
+      fail(round, Status(Code::kUnavailable, bucket_text(manifest.name) + " cannot be created: " +
                                                  hooks_.place(gone) + " has left the job"));
       return;
     }
@@ -111,7 +111,7 @@ void BucketRounds::rank_left(uint32_t rank) {
   }
   for (const RoundPtr& round : hopeless) {
     if (round->failure.ok()) {
-      fail(round, Status(Code::kUnavailable, "bucket '" + round->first.name + "' cannot be created: " +
+      fail(round, Status(Code::kUnavailable, bucket_text(round->first.name) + " cannot be created: " +
                                                  hooks_.place(rank) + " has left the job"));
     } else {
       forget_if_told(round);
@@ -122,12 +122,12 @@ void BucketRounds::rank_left(uint32_t rank) {
 void BucketRounds::expire(const RoundPtr& round) {
   if (round->bucket != 0) {
     failed(round->bucket, Status(Code::kDeadlineExceeded,
-                                 "bucket '" + round->first.name + "' was not built on every node in time"));
+                                 bucket_text(round->first.name) + " was not built on every node in time"));
     return;
   }
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count();
-  fail(round, Status(Code::kDeadlineExceeded, "bucket '" + round->first.name +
-                                                  "' was not created within operation_timeout (" +
+  fail(round, Status(Code::kDeadlineExceeded, bucket_text(round->first.name) +
+                                                  " was not created within operation_timeout (" +
                                                   format_duration_ms(static_cast<uint64_t>(milliseconds)) +
                                                   ") by " + hooks_.places(missing(*round))));
 }

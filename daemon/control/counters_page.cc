@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <unordered_set>
 
 namespace gradwire::control {
 namespace {
@@ -127,17 +128,13 @@ void CountersPage::mark_stopped() {
   set(header()->stopped_unix_ns, clock_ns(CLOCK_REALTIME));
 }
 
-void CountersPage::count_dropped() {
-  set(header()->records_dropped, header()->records_dropped.load(std::memory_order_relaxed) + 1);
-}
-
 int CountersPage::take(Slots& slots, Slots::Key key) {
   int slot = slots.take(key);
   while (slot < 0 && make_room()) {
     slot = slots.take(key);
   }
   if (slot < 0) {
-    count_dropped();
+    ++dropped_;
   }
   return slot;
 }
@@ -166,6 +163,7 @@ void CountersPage::erase_job(uint64_t job) {
 
 void CountersPage::publish(const std::vector<JobFacts>& jobs,
                            const std::vector<engine::JobSnapshot>& snapshots, uint64_t now_ns) {
+  dropped_ = 0;
   std::vector<uint64_t> live;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (!ended_.contains(jobs[i].id)) {
@@ -186,6 +184,7 @@ void CountersPage::publish(const std::vector<JobFacts>& jobs,
   for (const uint64_t job : stale) {
     erase_job(job);
   }
+  set(header()->records_dropped, dropped_);
   heartbeat(now_ns);
 }
 
@@ -252,11 +251,12 @@ void CountersPage::write_ranks(const JobFacts& job, const engine::JobSnapshot& s
 
 void CountersPage::write_buckets(const JobFacts& job, const engine::JobSnapshot& snapshot) {
   auto* records = table<BucketRecord>(kBucketsAt);
+  std::unordered_set<uint64_t> there;
+  for (const engine::BucketSnapshot& bucket : snapshot.buckets) {
+    there.insert(1 + uint64_t{bucket.bucket});
+  }
   for (const auto& [key, slot] : buckets_.of_job(job.id)) {
-    const bool there =
-        std::any_of(snapshot.buckets.begin(), snapshot.buckets.end(),
-                    [id = key.second](const auto& bucket) { return 1 + uint64_t{bucket.bucket} == id; });
-    if (!there && snapshot.id != 0) {
+    if (!there.contains(key.second) && snapshot.id != 0) {
       store(&records[slot], Blank<BucketRecord>().record);
       buckets_.release(key);
     }

@@ -51,7 +51,6 @@ class CountersPage {
   void erase_job(uint64_t job);
   bool make_room();  // forgets the job that ended first
   int take(Slots& slots, Slots::Key key);
-  void count_dropped();
 
   // Places in the image.
   template <typename Record>
@@ -63,7 +62,8 @@ class CountersPage {
   void set(std::atomic<uint64_t>& field, uint64_t value);  // of the header
 
   CountersFile file_;
-  std::string path_;  // data path of the transport
+  std::string path_;      // data path of the transport
+  uint64_t dropped_ = 0;  // records without a place since the last publish() began
   Slots jobs_{layout::kCounterJobs};
   Slots ranks_{layout::kCounterRanks};
   Slots buckets_{layout::kCounterBuckets};

@@ -6,6 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "daemon/control/manifest.h"
+
 namespace gradwire::control {
 namespace {
 
@@ -62,7 +64,7 @@ bool is_past_bucket(const Json& entry, size_t numbers) {
     return false;
   }
   const auto& name = entry[0].get_ref<const std::string&>();
-  bool good = !name.empty() && name.size() <= kMaxName;
+  bool good = !name.empty() && name.size() <= kMaxBucketName;
   for (size_t i = 1; i <= numbers; ++i) {
     const bool number = entry[i].is_number_unsigned() && entry[i].get<uint64_t>() <= (uint64_t{1} << 53);
     // A link inside the process keeps the sender's type: a rank is signed there.

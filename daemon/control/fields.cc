@@ -210,7 +210,11 @@ std::string to_hex(std::string_view bytes) {
 }
 
 std::string clean(std::string_view text, size_t limit) {
-  std::string result(text.substr(0, limit));
+  size_t length = std::min(limit, text.size());
+  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
+    --length;  // not in the middle of a character
+  }
+  std::string result(text.substr(0, length));
   std::replace_if(result.begin(), result.end(), is_control, ' ');
   return result;
 }

@@ -51,7 +51,7 @@ Result<Manifest> read_manifest(const Json& document) {
   }
   if (elements > kMaxElements || bytes > kMaxManifestBytes) {
     return bad("it has " + std::to_string(elements) + " elements and " + std::to_string(bytes) +
-               " bytes of names; 2^40 and 4 MiB are the limits: make several buckets");
+               " bytes of names; 2^40 and 8 MiB are the limits: make several buckets");
   }
   return manifest;
 }
@@ -75,11 +75,15 @@ uint64_t manifest_elements(const Manifest& manifest) {
   return elements;
 }
 
+std::string bucket_text(std::string_view name) {
+  return "bucket '" + clean(name, 100) + "'";
+}
+
 std::string describe_difference(const Manifest& a, const std::string& a_place, const Manifest& b,
                                 const std::string& b_place) {
   const auto sentence = [&](const std::string& what, const std::string& in_a, const std::string& in_b) {
-    return "bucket '" + a.name + "' differs between ranks: " + what + " " + in_a + " on " + a_place +
-           " and " + in_b + " on " + b_place + "; create it alike on all ranks";
+    return bucket_text(a.name) + " differs between ranks: " + what + " " + in_a + " on " + a_place + " and " +
+           in_b + " on " + b_place + "; create it alike on all ranks";
   };
   if (a.dtype != b.dtype) {
     return sentence("its dtype is", dtype_name(a.dtype), dtype_name(b.dtype));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,10 +11,10 @@
 
 namespace gradwire::control {
 
-inline constexpr size_t kMaxLayers = 65536;
+inline constexpr size_t kMaxLayers = 1'000'000;
 inline constexpr size_t kMaxLayerName = 4096;
-inline constexpr size_t kMaxBucketName = 255;
-inline constexpr size_t kMaxManifestBytes = size_t{4} << 20;  // of names
+inline constexpr size_t kMaxBucketName = 4096;
+inline constexpr size_t kMaxManifestBytes = size_t{8} << 20;  // of names
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 40;
 inline constexpr uint32_t kBucketGradient = 1;  // GW_BUCKET_GRADIENT
 
@@ -30,6 +31,9 @@ Result<Manifest> read_manifest(const Json& document);
 void write_manifest(const Manifest& manifest, Json* document);
 
 uint64_t manifest_elements(const Manifest& manifest);
+
+// "bucket 'NAME'" for sentences, where a long name must leave room for the rest.
+std::string bucket_text(std::string_view name);
 
 // One sentence on the first difference, with both values; `a_place` is like "rank 0 (node a)". The two
 // differ and have one name.

@@ -43,8 +43,9 @@ void MemberBuckets::create(uint32_t rank, const Manifest& manifest, Reply<Bucket
   }
   for (const auto& [id, bucket] : buckets_) {
     if (bucket.name == manifest.name && (bucket.holders.contains(rank) || bucket.waiting.contains(rank))) {
-      reply(Status(Code::kAlreadyExists, "rank " + std::to_string(rank) + " already has a bucket '" +
-                                             manifest.name + "'; destroy it first or choose another name"));
+      reply(Status(Code::kAlreadyExists, "rank " + std::to_string(rank) + " already has a " +
+                                             bucket_text(manifest.name) +
+                                             "; destroy it first or choose another name"));
       return;
     }
   }
@@ -58,8 +59,8 @@ void MemberBuckets::create(uint32_t rank, const Manifest& manifest, Reply<Bucket
       }
       reply(Status(Code::kResourceExhausted,
                    "the job has " + std::to_string(count()) + " buckets on node " + node_.self.name +
-                       " and asks for 1 more ('" + manifest.name + "'); quotas.buckets_per_job is " +
-                       std::to_string(node_.quotas->buckets_per_job()) +
+                       " and asks for 1 more (" + bucket_text(manifest.name) +
+                       "); quotas.buckets_per_job is " + std::to_string(node_.quotas->buckets_per_job()) +
                        ": put more layers into each bucket, destroy some, or raise it in the daemon's "
                        "configuration"));
       return;

@@ -45,9 +45,9 @@ Status MemberBuckets::Parts::make_reducers(uint32_t nodes, uint32_t max_payload,
                                            const std::vector<uint32_t>& rank_node) {
   try {
     auto sharded = make_shards(manifest, nodes, max_payload, rank_node);
-    GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context("bucket '" + manifest.name + "'"));
+    GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context(bucket_text(manifest.name)));
     auto made = make_reducer(manifest, nodes, max_payload, policy);
-    GRADWIRE_RETURN_IF_ERROR(made.status().with_context("bucket '" + manifest.name + "'"));
+    GRADWIRE_RETURN_IF_ERROR(made.status().with_context(bucket_text(manifest.name)));
     if (!state.empty() && (*made)->restore_state(state) > 0) {
       state.clear();
     }
@@ -56,7 +56,7 @@ Status MemberBuckets::Parts::make_reducers(uint32_t nodes, uint32_t max_payload,
     return ok_status();
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted,
-                  "no memory for the residuals of bucket '" + manifest.name + "'; use smaller buckets");
+                  "no memory for the residuals of " + bucket_text(manifest.name) + "; use smaller buckets");
   }
 }
 
@@ -71,8 +71,8 @@ Status MemberBuckets::numbered(const Json& document) {
   const auto found = rounds_.find(name);
   if (found == rounds_.end() || found->second.front().waiting.size() != facts_.local_ranks.size() ||
       buckets_.contains(id)) {
-    return Status(Code::kCorrupt,
-                  "bucket_ok: bucket '" + name + "' is not waiting here for number " + std::to_string(id));
+    return Status(Code::kCorrupt, "bucket_ok: " + bucket_text(name) + " is not waiting here for number " +
+                                      std::to_string(id));
   }
   Round round = std::move(found->second.front());
   found->second.pop_front();
@@ -112,7 +112,7 @@ bool MemberBuckets::still_wanted(uint32_t id) {
 Status MemberBuckets::charge(Parts& parts) {
   const std::array<uint64_t, 2> amounts = {parts.region * (parts.ranks + 1), parts.residual};
   const std::string region = std::to_string(parts.region);
-  const std::string formula = "bucket '" + parts.manifest.name + "': " + std::to_string(parts.ranks) +
+  const std::string formula = bucket_text(parts.manifest.name) + ": " + std::to_string(parts.ranks) +
                               " gradient regions x " + region + " + 1 result x " + region + " + residuals " +
                               std::to_string(parts.residual);
   auto charges = node_.residuals ? node_.residuals->charge_bytes(facts_.identity.uid, amounts, formula)

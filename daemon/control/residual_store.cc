@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "daemon/control/log.h"
+#include "daemon/control/manifest.h"
 
 namespace gradwire::control {
 namespace {
@@ -131,7 +132,7 @@ void ResidualStore::keep(const JobIdentity& identity, const std::string& bucket,
   Kept kept;
   kept.bytes = bytes_of(layers);
   const std::array<uint64_t, 1> parts = {kept.bytes};
-  auto charges = charge_bytes(identity.uid, parts, "kept residuals of bucket '" + bucket + "'");
+  auto charges = charge_bytes(identity.uid, parts, "kept residuals of " + bucket_text(bucket));
   if (!charges.ok()) {
     log_warning("residuals_dropped", {{"job", identity.name}, {"cause", charges.status().message()}});
     return;

@@ -107,7 +107,7 @@ void StallWatch::finish(uint64_t id) {
   std::sort(query.missing.begin(), query.missing.end());
   const StallReport& report = query.report;
   const std::string operation =
-      "bucket '" + report.name + "' #" + std::to_string(report.sequence) +
+      bucket_text(report.name) + " #" + std::to_string(report.sequence) +
       (report.deadline ? " waits" : " has waited " + format_duration_ms(report.waited_ms));
   std::string waits_for;
   if (!query.missing.empty()) {

@@ -61,9 +61,18 @@ std::string node_label(const Job& job, uint32_t node) {
   return label;
 }
 
+std::string bucket_label(const std::string& name, uint32_t bucket) {
+  constexpr size_t kShown = 100;  // bytes
+  size_t length = std::min(kShown, name.size());
+  while (length > 0 && length < name.size() && (static_cast<unsigned char>(name[length]) & 0xc0) == 0x80) {
+    --length;  // not in the middle of a character
+  }
+  const std::string shown = name.empty() ? "" : " \"" + name.substr(0, length) + "\"";
+  return "bucket" + shown + " (" + std::to_string(bucket) + ")";
+}
+
 std::string operation_label(const Bucket& bucket, uint64_t sequence) {
-  const std::string name = bucket.spec.name.empty() ? "" : " \"" + bucket.spec.name + "\"";
-  return "bucket" + name + " (" + std::to_string(bucket.id) + "), operation " + std::to_string(sequence);
+  return bucket_label(bucket.spec.name, bucket.id) + ", operation " + std::to_string(sequence);
 }
 
 Core::Core(Clock& clock, transport::Transport& transport, Listener& listener, const EngineOptions& options)
@@ -203,7 +212,7 @@ Status Core::add_job(JobSpec spec) {
 }
 
 Status Core::check(const Job& job, const BucketSpec& spec) const {
-  const std::string label = "bucket \"" + spec.name + "\" (" + std::to_string(spec.bucket) + ")";
+  const std::string label = bucket_label(spec.name, spec.bucket);
   if (spec.reducer == nullptr || spec.reducer->geometry().chunks() != job.spec.nodes) {
     return Status(Code::kInvalidArgument,
                   label + ": it is not cut for the ring's " + std::to_string(job.spec.nodes) + " nodes");

@@ -42,8 +42,7 @@ void fill(void* result, const Segment& segment, T value) {
 
 Status check_shards(const Job& job, const BucketSpec& spec, size_t max_payload) {
   const auto refusal = [&spec](const std::string& why) {
-    return Status(Code::kInvalidArgument,
-                  "bucket \"" + spec.name + "\" (" + std::to_string(spec.bucket) + "), shards: " + why);
+    return Status(Code::kInvalidArgument, bucket_label(spec.name, spec.bucket) + ", shards: " + why);
   };
   const size_t world = job.spec.rank_node.size();
   if (spec.elements % world != 0) {

@@ -195,4 +195,7 @@ struct Job {
   std::vector<std::unique_ptr<Bucket>> storage;
 };
 
+// For sentences: of a long name only the beginning, which leaves room for the rest.
+std::string bucket_label(const std::string& name, uint32_t bucket);
+
 }  // namespace gradwire::engine

@@ -173,7 +173,7 @@ TEST(CountersLayout, PeerRecordIsAsDrawn) {
       sizeof(PeerRecord), 512);
   const uint64_t magic = kCountersMagic;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(&magic), 8), "GWRCTN01");
-  EXPECT_EQ(kCountersBytes, 448u + 64u * 1408u + 512u * 64u + 4096u * 320u + 512u * 512u);
+  EXPECT_EQ(kCountersBytes, 448u + 64u * 1408u + 512u * 64u + 8192u * 320u + 512u * 512u);
 }
 
 struct Ring {

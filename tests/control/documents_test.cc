@@ -54,6 +54,14 @@ TEST(Documents, AnEpochComesBackAsItWasAndABrokenOneIsRefused) {
   epoch.max_payload = 130048;
   epoch.nodes = {{"a", std::string(16, 'x'), std::string("\0\xff", 2), "a:1", {"10.0.0.1", "::1"}, {0, 2}},
                  {"b", std::string(16, 'y'), "", "", {}, {1}}};
+  epoch.past = Past{2, 1, {{"b", 3, 4, 2}, {"c", 0, 0, -1}}};
+  // As a link inside the process has it, and as it was sent.
+  for (const Json& document : {epoch_document(epoch), Json::parse(epoch_document(epoch).dump())}) {
+    const auto with_past = read_epoch(document);
+    ASSERT_TRUE(with_past.ok()) << with_past.status().message();
+    EXPECT_EQ(with_past->past->buckets[0].highest_rank, 2);
+    EXPECT_EQ(with_past->past->buckets[1].highest_rank, -1);
+  }
   const auto read = read_epoch(epoch_document(epoch));
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->nodes[0].transport_address, epoch.nodes[0].transport_address);
@@ -64,6 +72,16 @@ TEST(Documents, AnEpochComesBackAsItWasAndABrokenOneIsRefused) {
   epoch.nodes[1].ranks = {1};
   epoch.index = 2;
   EXPECT_FALSE(read_epoch(epoch_document(epoch)).ok());
+}
+
+TEST(Documents, LongNamesLeaveRoomInSentences) {
+  std::string name;
+  while (name.size() < kMaxBucketName) {
+    name += "\u00e9";
+  }
+  EXPECT_EQ(bucket_text("b0"), "bucket 'b0'");
+  EXPECT_EQ(bucket_text(name), "bucket '" + name.substr(0, 100) + "'");
+  EXPECT_EQ(bucket_text("x" + name), "bucket 'x" + name.substr(0, 98) + "'");  // no half character
 }
 
 TEST(Documents, AddressesOfTheDataPathMustBeNumeric) {

@@ -12,7 +12,7 @@ import time
 # Sizes of counters_layout.h, version 2.
 HEADER = struct.Struct("<QIIIIIIIIIIiIQQQ32s256s32sQQQQ")
 HEADER_BYTES = 448
-CAPACITIES = (64, 512, 4096, 512)
+CAPACITIES = (64, 512, 8192, 512)
 SIZES = (1408, 64, 320, 512)
 
 

@@ -10,6 +10,7 @@
 //   submit:NAME  wait:NAME[:MS]               an allreduce in two steps
 //   reduce:NAME[:TIMES]                       filled with rank + 1, the sum checked where the codec is none
 //   all:PREFIX:SEED                           one reduce of each such bucket, in an order of the rank's own
+//   count                      how many times the last "reduce" has gone well
 //   time:NAME:TIMES                           reduces, and prints the median of their times
 //   noise:NAME[:TIMES]  zeros:NAME            compressed sums of noise, of zeros; prints the result's size
 //   poison:NAME                               one NaN; the result must be NaN and flagged
@@ -143,6 +144,7 @@ class Rank {
          }},
         {"reduce",
          [this](const Words& w) { return repeat(w.number(2, 1), [&] { buckets_.reduce(w.text(1)); }); }},
+        {"count", [this](const Words&) { return "count=" + std::to_string(count_); }},
         {"all",
          [this](const Words& w) { return buckets_.reduce_all(w.text(1), w.number(2)), std::string(); }},
         {"time", [this](const Words& w) { return time(w.text(1), w.number(2)); }},
@@ -234,8 +236,8 @@ class Rank {
 
   void create(const std::string& name, const cluster::Layers& layers) { buckets_.create(job_, name, layers); }
 
-  static std::string repeat(uint64_t times, const std::function<void()>& body) {
-    for (; times > 0; --times) {
+  std::string repeat(uint64_t times, const std::function<void()>& body) {
+    for (count_ = 0; count_ < times; ++count_) {
       body();
     }
     return {};
@@ -261,6 +263,7 @@ class Rank {
 
   std::map<std::string, std::function<std::string(const Words&)>> verbs_;
   bool lingers_ = false;
+  uint64_t count_ = 0;
   gw_job* job_ = nullptr;
   cluster::Buckets buckets_;
 };

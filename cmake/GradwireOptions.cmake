@@ -4,6 +4,7 @@ option(GRADWIRE_WERROR "Treat warnings as errors" OFF)
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
 option(GRADWIRE_FUZZ "Build the fuzz targets with libFuzzer; needs clang" OFF)
 option(GRADWIRE_COVERAGE "Instrument for gcov" OFF)
+option(GRADWIRE_UNITY "Compile a dozen files of a room at once: builds sooner, rebuilds later" OFF)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

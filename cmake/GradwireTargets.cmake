@@ -1,7 +1,9 @@
 # gradwire_library(NAME SOURCES... LIBRARIES...): one room's static library; headers are included from the root.
+# Names in its unnamed namespaces must differ between its files (GRADWIRE_UNITY).
 function(gradwire_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${arg_LIBRARIES})
 endfunction()

@@ -4,14 +4,6 @@
 #include "compress/l8.h"
 
 namespace gradwire::compress {
-namespace {
-
-const uint8_t* as_codes(const std::byte* bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes);
-}
-
-}  // namespace
-
 Result<BlockOutcome> hop_l8(const BlockInput& input, std::byte* out, BlockRecord& record) {
   float* const sum = input.next;
   const uint32_t elements = input.elements;

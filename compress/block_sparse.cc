@@ -22,10 +22,6 @@ constexpr std::byte mode_byte(Layout layout, Values values) {
   return static_cast<std::byte>(static_cast<unsigned>(layout) | static_cast<unsigned>(values) << 4);
 }
 
-const uint8_t* as_codes(const std::byte* bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes);
-}
-
 float value_at(Values values, const std::byte* data, uint32_t scale, uint32_t i) {
   return values == Values::kL8 ? l8::decode_float(std::to_integer<uint8_t>(data[i]), scale)
                                : load<float>(data + size_t{4} * i);

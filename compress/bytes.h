@@ -23,6 +23,11 @@ inline void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
+// L8 codes, as they lie in a message.
+inline const uint8_t* as_codes(const std::byte* bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes);
+}
+
 // Hands out consecutive parts of a message; a part that is not there is a null pointer.
 class ByteReader {
  public:

@@ -9,7 +9,7 @@
 namespace gradwire::compress {
 namespace {
 
-constexpr size_t kTile = 1024;  // elements; 4 KiB of fp32 stay in the first cache
+constexpr size_t kHalfTile = 1024;  // elements; 4 KiB of fp32 stay in the first cache
 
 using Widen = void (*)(const std::byte*, float*, size_t);
 using Narrow = void (*)(const float*, float, std::byte*, size_t);
@@ -21,10 +21,10 @@ bool hop_halves(Widen widen, const std::byte* arrived, std::span<const void* con
   if (locals.empty()) {
     return raw::hop<op, float>(arrived, locals, first, count, out);
   }
-  std::array<float, kTile> wide;
+  std::array<float, kHalfTile> wide;
   bool bad = false;
-  for (size_t begin = 0; begin < count; begin += kTile) {
-    const size_t tile = std::min(kTile, count - begin);
+  for (size_t begin = 0; begin < count; begin += kHalfTile) {
+    const size_t tile = std::min(kHalfTile, count - begin);
     std::byte* const to = out + begin * sizeof(float);
     const std::byte* sum = arrived == nullptr ? nullptr : arrived + begin * sizeof(float);
     bool tile_bad = false;
@@ -91,9 +91,9 @@ class HalfReducer final : public BucketReducer {
 
   // An element's 2 bytes end before the next element's 4 begin, so every tile can be written over its own.
   uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t /*size*/) override {
-    std::array<float, kTile> sums;
-    for (uint64_t begin = 0; begin < segment.elements; begin += kTile) {
-      const size_t tile = std::min<uint64_t>(kTile, segment.elements - begin);
+    std::array<float, kHalfTile> sums;
+    for (uint64_t begin = 0; begin < segment.elements; begin += kHalfTile) {
+      const size_t tile = std::min<uint64_t>(kHalfTile, segment.elements - begin);
       std::memcpy(sums.data(), bytes + begin * kHalfHopBytes, tile * kHalfHopBytes);
       narrow_(sums.data(), divisor_, bytes + begin * 2, tile);
     }

@@ -14,7 +14,7 @@
 namespace gradwire::config {
 namespace {
 
-Status cannot_read(const std::string& path, int error) {
+Status unreadable_key(const std::string& path, int error) {
   const Code code = error == ENOENT                     ? Code::kNotFound
                     : error == EACCES || error == EPERM ? Code::kPermissionDenied
                                                         : Code::kInvalidArgument;
@@ -67,7 +67,7 @@ Result<std::vector<std::byte>> decode(const std::string& path, std::string_view 
 Result<std::vector<std::byte>> load_psk(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not block the daemon
   if (fd < 0) {
-    return cannot_read(path, errno);
+    return unreadable_key(path, errno);
   }
   struct stat info {};
   char buffer[4096];
@@ -76,7 +76,7 @@ Result<std::vector<std::byte>> load_psk(const std::string& path) {
   const int error = errno;
   close(fd);
   if (!known || length < 0) {
-    return cannot_read(path, error);
+    return unreadable_key(path, error);
   }
   if (!S_ISREG(info.st_mode)) {
     return wrong(path, "is not a regular file; write the key into one");

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxLayers = 1'000'000;
 constexpr uint64_t kMaxElements = uint64_t{1} << 48;
-constexpr uint32_t kKnownFlags = GW_BUCKET_GRADIENT;
+constexpr uint32_t kBucketFlags = GW_BUCKET_GRADIENT;
 
 uint64_t dtype_bytes(gw_dtype dtype) {
   static constexpr uint64_t kBytes[] = {4, 2, 2, 8, 4, 8, 1};
@@ -94,7 +94,7 @@ gw_status create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* 
   if (dtype_bytes(dtype) == 0) {
     return fail(GW_ERR_INVALID, say("bucket ", name, ": dtype ", int{dtype}, " does not exist"));
   }
-  if ((flags & ~kKnownFlags) != 0) {
+  if ((flags & ~kBucketFlags) != 0) {
     return fail(GW_ERR_UNSUPPORTED, say("bucket ", name, ": flags ", flags, " has bits that libgradwire ",
                                         GRADWIRE_VERSION, " does not know"));
   }

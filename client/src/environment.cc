@@ -13,7 +13,7 @@
 namespace gradwire::client {
 namespace {
 
-constexpr uint32_t kKnownFlags = GW_JOIN_FRESH;
+constexpr uint32_t kJoinFlags = GW_JOIN_FRESH;
 
 struct Launcher {
   const char* name;
@@ -287,7 +287,7 @@ gw_status read_options(const gw_join_options* given, gw_join_options* options) {
     }
   }
   std::memcpy(options, given, std::min(size, sizeof(gw_join_options)));
-  if ((options->flags & ~kKnownFlags) != 0) {
+  if ((options->flags & ~kJoinFlags) != 0) {
     return fail(GW_ERR_UNSUPPORTED,
                 say("gw_join_options.flags is ", options->flags, " and has bits that libgradwire ",
                     GRADWIRE_VERSION, " does not know: install a newer one or clear them"));

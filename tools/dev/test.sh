@@ -1,12 +1,12 @@
 #!/bin/bash
 # Sets up, builds and runs the tests: source checks, sanitizer builds, then everything in release.
 #   test.sh            all of it, as CI does
-#   test.sh PART...    some of: lint asan tsan release
+#   test.sh PART...    some of: lint fuzz asan tsan release
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 jobs=$(nproc)
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint asan tsan release)
+[ ${#parts[@]} -gt 0 ] || parts=(lint fuzz asan tsan release)
 
 export ASAN_OPTIONS=detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
@@ -39,6 +39,10 @@ run_lint() {
   step "source checks"
   tools/dev/lint.sh
 }
+run_fuzz() {
+  step "fuzz targets, ten seconds each"
+  tools/dev/fuzz.sh
+}
 run_asan() {
   step "address and undefined-behaviour sanitizers: unit and sim suites"
   tools/dev/build.sh asan
@@ -58,9 +62,9 @@ run_release() {
 tools/dev/setup.sh
 for part in "${parts[@]}"; do
   case $part in
-    lint | asan | tsan | release) "run_$part" ;;
+    lint | fuzz | asan | tsan | release) "run_$part" ;;
     *)
-      echo "test.sh: unknown part '$part'; known: lint asan tsan release" >&2
+      echo "test.sh: unknown part '$part'; known: lint fuzz asan tsan release" >&2
       exit 2
       ;;
   esac

@@ -282,8 +282,10 @@ class ClusterTest(unittest.TestCase):
             time.sleep(0.02)
 
     def wait_all_ended(self, ranks, seconds=START_PATIENCE):
-        for number, rank in ranks.items():
-            self.assertEqual(rank.wait_end(seconds), 0, (number, rank.output.lines))
+        codes = {number: rank.wait_end(seconds) for number, rank in ranks.items()}
+        if any(codes.values()):
+            time.sleep(0.2)  # for their last lines
+            self.fail(f"{codes}: {[rank.output.all_lines() for rank in ranks.values()]}")
 
     def expect_errors(self, ranks, seconds, statuses, culprit):
         """Every rank gets an error of one of `statuses` within `seconds`, whose sentence matches `culprit`."""

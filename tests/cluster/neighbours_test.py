@@ -33,8 +33,8 @@ class Neighbours(ClusterTest):
                                     job="same") for user in users}
         for ranks in jobs.values():
             self.wait_all_ended(ranks)
-        _, report = cluster.daemons[1].status()
-        self.assertEqual({(job["name"], job["uid"]) for job in report["jobs"]}, {("same", user) for user in users})
+        cluster.daemons[1].wait_status(
+            lambda r: {(job["name"], job["uid"]) for job in r["jobs"]} == {("same", user) for user in users}, 3)
 
     def test_a_users_death_is_not_the_other_users_whose_job_has_the_same_name(self):
         if os.geteuid() != 0:

@@ -20,16 +20,18 @@ def stalls(report):
 
 class Trainers(ClusterTest):
     def stop(self, cluster, victim, steps):
-        """The ranks, with `victim` stopped in its operations; and when."""
-        ranks = cluster.start(steps, 2)
+        """The ranks, with `victim` stopped before the operations of `steps`, where the others wait for it; and when."""
+        go = cluster.folder / "go"
+        ranks = cluster.start([*SETUP, f"until:{go}", *steps], 2)
         self.wait_all_ok(ranks, "barrier")
         time.sleep(0.2)
         ranks[victim].kill(signal.SIGSTOP)
+        go.touch()
         return ranks, time.monotonic()
 
     def test_a_stopped_trainer_is_named_in_log_and_status_and_fails_the_operation_at_its_deadline(self):
         cluster = Cluster(self, 2, CLOCKS)
-        ranks, stopped = self.stop(cluster, 3, ENDLESS)
+        ranks, stopped = self.stop(cluster, 3, ["reduce:b"])
         for daemon in cluster.daemons:  # rank, bucket, sequence number, phase
             code, report = daemon.wait_status(stalls, 0.5 + SLACK)
             sentence = report["jobs"][0]["stall"]
@@ -49,21 +51,20 @@ class Trainers(ClusterTest):
 
     def test_a_trainer_that_pauses_for_less_than_the_operations_clock_is_waited_for(self):
         cluster = Cluster(self, 2, PATIENT)
-        ranks, _ = self.stop(cluster, 2, SETUP + ["reduce:b:2000", "leave"])
+        ranks, _ = self.stop(cluster, 2, ["reduce:b:50", "leave"])
         # More than peer_timeout, which is not the clock of a process that lives.
         cluster.daemons[0].wait_status(stalls, 0.5 + SLACK)
         time.sleep(PEER_TIMEOUT)
         ranks[2].kill(signal.SIGCONT)
         self.wait_all_ended(ranks)
         for daemon in cluster.daemons:
-            _, report = daemon.status()
-            self.assertEqual(report["jobs"][0]["state"], "ended")
+            _, report = daemon.wait_status(lambda r: r["jobs"][0]["state"] == "ended", SLACK)
             late = [rank["late_max_seconds"] for rank in report["jobs"][0]["ranks"] if rank["rank"] == 2]
             self.assertTrue(all(seconds > PEER_TIMEOUT for seconds in late), late)
 
     def test_a_warning_goes_away_when_the_operation_moves_again(self):
         cluster = Cluster(self, 2, PATIENT)
-        ranks, _ = self.stop(cluster, 1, ENDLESS)
+        ranks, _ = self.stop(cluster, 1, ["reduce:b:50", "forever"])
         for daemon in cluster.daemons:
             daemon.wait_status(stalls, 0.5 + SLACK)
         ranks[1].kill(signal.SIGCONT)
@@ -94,10 +95,12 @@ class Daemons(ClusterTest):
         cluster = Cluster(self, 2, dict(PATIENT, **{"clocks.peer_timeout": "2s"}))
         for victim in (0, 1):
             with self.subTest(node=victim):
-                ranks = cluster.start(["join", "bucket:x:int64:50000", "reduce:x:3", "barrier", "reduce:x:1500",
-                                       "leave"], 2)
+                go = cluster.folder / f"go{victim}"
+                ranks = cluster.start(["join", "bucket:x:int64:500000", "reduce:x:3", "barrier", f"until:{go}",
+                                       "reduce:x:20", "leave"], 2)
                 self.wait_all_ok(ranks, "barrier")
-                time.sleep(0.1)
+                go.touch()
+                time.sleep(0.02)
                 cluster.daemons[victim].kill(signal.SIGSTOP)
                 time.sleep(1.0)
                 cluster.daemons[victim].kill(signal.SIGCONT)
@@ -105,8 +108,11 @@ class Daemons(ClusterTest):
 
     def test_a_machine_that_sleeps_with_all_on_it_goes_on(self):
         cluster = Cluster(self, 1, PATIENT)
-        ranks = cluster.start(SETUP + ["reduce:b:3000", "leave"], 2)
+        go = cluster.folder / "go"
+        ranks = cluster.start([*SETUP, f"until:{go}", "reduce:b:300", "leave"], 2)
         self.wait_all_ok(ranks, "barrier")
+        go.touch()
+        time.sleep(0.02)
         everybody = [rank.process for rank in ranks.values()] + [cluster.daemons[0].process]
         for process in everybody:  # the whole machine, as it were
             process.send_signal(signal.SIGSTOP)

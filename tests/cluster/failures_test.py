@@ -40,7 +40,7 @@ class Death(ClusterTest):
 
     def test_a_trainer_that_leaves_no_trace_but_ends_without_leaving(self):
         cluster = Cluster(self, 2, CLOCKS)
-        ranks = cluster.start(lambda rank: SETUP if rank == 0 else ENDLESS, 1)
+        ranks = cluster.start(lambda rank: SETUP + ["sleep:300"] if rank == 0 else ENDLESS, 1)
         self.wait_all_ok(ranks, "reduce:b:3")
         ranks.pop(0)
         self.expect_errors(ranks, PEER_TIMEOUT + SLACK, ABORTED, r"rank 0\b")

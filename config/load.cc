@@ -25,14 +25,16 @@ Status cannot_read(const std::string& path, int error) {
 }
 
 Result<std::string> read_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is not waited for
   if (fd < 0) {
     return cannot_read(path, errno);
   }
   struct stat info {};
-  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+  if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
     close(fd);
-    return Status(Code::kInvalidArgument, path + ": is a directory; name the YAML file in it");
+    return Status(Code::kInvalidArgument,
+                  path + (S_ISDIR(info.st_mode) ? ": is a directory; name the YAML file in it"
+                                                : ": is not a regular file; name the YAML file"));
   }
   std::string text(kMaxFileBytes + 1, '\0');  // one byte more than is allowed shows a file that is too large
   size_t length = 0;

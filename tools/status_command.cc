@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -115,7 +117,10 @@ void add_status_command(CLI::App& app, int* exit_code) {
   command->add_flag("--all", options->all, "Show all buckets, not only the 20 largest");
   CLI::Option* watching =
       command->add_option("--watch", options->watch_seconds, "Look again every so many seconds")
-          ->check(CLI::Range(0.1, 86400.0));
+          ->check(CLI::Range(0.1, 86400.0))
+          ->check([](const std::string& text) {  // which the range lets through
+            return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : "";
+          });
   command->add_option("--count", options->count, "End after so many looks")
       ->needs(watching)
       ->check(CLI::Range(1u, 1u << 30));

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "daemon/control/log.h"
+#include "daemon/control/shared_memory.h"
 #include "daemon/control/trainer_connection.h"
 
 namespace gradwire::control {
@@ -23,7 +24,6 @@ using Local = asio::local::stream_protocol;
 constexpr Nanoseconds kLookAgain = std::chrono::seconds(2);
 constexpr Nanoseconds kComplainAgain = std::chrono::seconds(60);
 constexpr Nanoseconds kAcceptAgain = std::chrono::milliseconds(100);
-constexpr int kSoPassRights = 83;  // SO_PASSRIGHTS, Linux 6.16
 
 Status failed(const std::string& what) {
   return Status(Code::kUnavailable, what + ": " + std::strerror(errno));
@@ -131,11 +131,7 @@ Status LocalServer::listen() {
   if (chmod(path.c_str(), options_.socket_mode) != 0 || lstat(path.c_str(), &info) != 0) {
     return failed("cannot set the mode of " + path);
   }
-  // Trainers have no descriptors to pass. One whose last copy is in a message to the daemon would be closed
-  // by the daemon's thread, and closing can take long (a socket that lingers). Older kernels know no such
-  // option.
-  const int off = 0;
-  (void)setsockopt(acceptor.native_handle(), SOL_SOCKET, kSoPassRights, &off, sizeof(off));
+  refuse_descriptors(acceptor.native_handle());
   acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
     return Status(Code::kUnavailable, "cannot listen on " + path + ": " + error.message());

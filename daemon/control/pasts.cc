@@ -34,11 +34,7 @@ void PastStore::remember(const JobIdentity& job, Past past) {
     pasts_.emplace(job, std::move(entry));
   }
   while (bytes_ > kMaxBytes || pasts_.size() > kMaxJobs) {
-    const auto oldest = std::min_element(pasts_.begin(), pasts_.end(), [](const auto& a, const auto& b) {
-      return a.second.until < b.second.until;
-    });
-    bytes_ -= oldest->second.bytes;
-    pasts_.erase(oldest);
+    drop_one();
   }
   if (!pending_.contains(job)) {
     const auto waiting = waiting_.extract(job);
@@ -46,6 +42,25 @@ void PastStore::remember(const JobIdentity& job, Past past) {
       waiting.mapped()[i]();
     }
   }
+}
+
+// Of the user who has most: nobody's failing jobs make another forget.
+void PastStore::drop_one() {
+  std::map<uint32_t, size_t> held;
+  for (const auto& [job, entry] : pasts_) {
+    held[job.uid] += bytes_ > kMaxBytes ? entry.bytes : 1;
+  }
+  const uint32_t uid = std::max_element(held.begin(), held.end(), [](const auto& a, const auto& b) {
+                         return a.second < b.second;
+                       })->first;
+  auto oldest = pasts_.end();
+  for (auto each = pasts_.begin(); each != pasts_.end(); ++each) {
+    if (each->first.uid == uid && (oldest == pasts_.end() || each->second.until < oldest->second.until)) {
+      oldest = each;
+    }
+  }
+  bytes_ -= oldest->second.bytes;
+  pasts_.erase(oldest);
 }
 
 void PastStore::forget(const JobIdentity& job) {

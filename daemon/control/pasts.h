@@ -35,6 +35,7 @@ class PastStore {
     size_t bytes = 0;
   };
   void sweep();
+  void drop_one();
 
   Scheduler& scheduler_;
   Nanoseconds ttl_;

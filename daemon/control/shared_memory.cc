@@ -108,6 +108,7 @@ Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32
                   std::string("no descriptors for a session are to be had: socketpair: ") +
                       std::strerror(errno) + "; raise LimitNOFILE");
   }
+  refuse_descriptors(ends[0]);
   session->daemon_bell.reset(ends[0]);
   session->trainer_bell = std::make_shared<wire::UniqueFd>(ends[1]);
   auto* header = new (session->memory->data()) layout::SessionHeader{};
@@ -121,6 +122,12 @@ Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32
   header->rank = rank;
   header->world = world;
   return session;
+}
+
+void refuse_descriptors(int socket) {
+  constexpr int kSoPassRights = 83;  // SO_PASSRIGHTS
+  const int off = 0;
+  (void)setsockopt(socket, SOL_SOCKET, kSoPassRights, &off, sizeof(off));
 }
 
 }  // namespace gradwire::control

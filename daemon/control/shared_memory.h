@@ -43,6 +43,11 @@ class SharedMemory {
   uint64_t bytes_;
 };
 
+// From now on nobody can pass descriptors through the other end. Trainers have none to pass; one whose last
+// copy is in a message to the daemon would be closed by the daemon's thread, and closing can take long (a
+// socket that lingers). Linux 6.16; older kernels know no such option.
+void refuse_descriptors(int socket);
+
 // A session's rings and its bell (session_layout.h), ready for both sides.
 struct SessionMemory {
   SessionMemory() = default;

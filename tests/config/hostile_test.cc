@@ -1,3 +1,6 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "config/yaml_tree.h"
@@ -14,6 +17,10 @@ TEST_F(Hostile, MissingFilesAndDirectoriesAreNamed) {
   EXPECT_EQ(
       missing.status().message(),
       path("none.yaml") + ": cannot be read (No such file or directory); check the path and its permissions");
+  const std::string pipe = path("pipe.yaml");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(load_config(pipe, {}).status().message(), pipe + ": is not a regular file; name the YAML file");
+  unlink(pipe.c_str());
   const Result<LoadedConfig> directory = load_config(testing::TempDir(), {});
   EXPECT_EQ(directory.status().code(), Code::kInvalidArgument);
   EXPECT_EQ(directory.status().message(), testing::TempDir() + ": is a directory; name the YAML file in it");

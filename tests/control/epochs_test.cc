@@ -85,6 +85,22 @@ TEST(Epochs, ADaemonThatIsNewCountsAsUnknownAndTheCounterGoesOn) {
   EXPECT_EQ((*ranks[2]->joined)->past->buckets.at(0).lowest, 16u);
 }
 
+TEST(Epochs, NoUsersFailuresMakeTheDaemonForgetAnothers) {
+  FakeScheduler scheduler;
+  PastStore pasts(scheduler, seconds(600));
+  Past past;
+  past.epoch = 7;
+  const JobIdentity victim{1000, "train", "0"};
+  pasts.remember(victim, past);
+  for (int i = 0; i < 5000; ++i) {
+    pasts.remember({1001, "flood" + std::to_string(i), "0"}, past);
+  }
+  ASSERT_NE(pasts.find(victim), nullptr);
+  EXPECT_EQ(pasts.find(victim)->epoch, 7u);
+  EXPECT_EQ(pasts.find({1001, "flood0", "0"}), nullptr);
+  EXPECT_NE(pasts.find({1001, "flood4999", "0"}), nullptr);
+}
+
 TEST(Epochs, ACoordinatorThatIsNewLearnsTheCounterFromTheNodes) {
   TestCluster cluster({"a", "b"});
   Ranks ranks = cluster.running_job();

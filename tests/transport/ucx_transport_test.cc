@@ -40,10 +40,12 @@ struct Remote {
   std::string address;
 };
 
-// Keeps a window of full payloads in flight.
+// Keeps a window of full payloads in flight until a send fails: to a connection that is lost, of which poll()
+// has not told yet, every further one ends at once.
 struct Flood {
   void pump() {
-    while (started < local.sends.total + local.transport->send_window() && local.recorder.errors.empty()) {
+    while (started < local.sends.total + local.transport->send_window() &&
+           local.sends.total == local.sends.ok) {
       ++started;
       local.transport->send(peer, bytes_of("flood"), payload, &local.sends);
     }

@@ -4,6 +4,7 @@
 
 #include "compress/geometry.h"
 #include "compress/half_reducer.h"
+#include "compress/plain_reducer.h"
 #include "compress/raw_kernels.h"
 #include "compress/reducer.h"
 
@@ -15,50 +16,26 @@ constexpr std::string_view integer_name(Dtype dtype) {
 }
 
 template <typename T>
-class ExactReducer final : public BucketReducer {
+class ExactReducer final : public PlainReducer {
  public:
-  ExactReducer(uint64_t elements, Dtype dtype, Geometry geometry)
-      : elements_(elements), dtype_(dtype), geometry_(std::move(geometry)) {}
-
-  const Geometry& geometry() const override { return geometry_; }
-  Dtype dtype() const override { return dtype_; }
-  std::string_view codec_name() const override { return "none"; }
+  using PlainReducer::PlainReducer;
 
   Status begin(const OperationSettings& settings) override {
-    if (settings.ranks < 1) {
-      return {Code::kInvalidArgument, "an operation needs at least 1 rank, not 0"};
-    }
     divide_ = settings.op == ReduceOp::kAverage;
     if (divide_ && std::is_integral_v<T>) {
       return {Code::kInvalidArgument,
-              "the average of " + std::string(integer_name(dtype_)) + " is not an integer; ask for the sum"};
+              "the average of " + std::string(integer_name(dtype())) + " is not an integer; ask for the sum"};
     }
     if constexpr (std::floating_point<T>) {
       inverse_ = static_cast<T>(1) / static_cast<T>(settings.ranks);
     }
-    switch (settings.op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kAverage:
-        hop_ = &raw::hop<ReduceOp::kSum, T>;
-        return ok_status();
-      case ReduceOp::kMin:
-        hop_ = &raw::hop<ReduceOp::kMin, T>;
-        return ok_status();
-      case ReduceOp::kMax:
-        hop_ = &raw::hop<ReduceOp::kMax, T>;
-        return ok_status();
-      case ReduceOp::kProduct:
-        hop_ = &raw::hop<ReduceOp::kProduct, T>;
-        return ok_status();
-    }
-    return {Code::kInvalidArgument, "operation " + std::to_string(static_cast<int>(settings.op)) +
-                                        " does not exist; use 0 (sum) to 4 (product)"};
+    return choose(settings, [this](auto op) { hop_ = &raw::hop<op(), T>; });
   }
 
   Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
                          std::span<const void* const> locals, std::byte* out) override {
     if (!arrived.empty()) {
-      GRADWIRE_RETURN_IF_ERROR(check_size(segment, arrived));
+      GRADWIRE_RETURN_IF_ERROR(check_size(segment, arrived.size(), sizeof(T), "raw elements"));
     }
     HopOutcome outcome;
     outcome.bytes = static_cast<uint32_t>(segment.elements * sizeof(T));
@@ -68,7 +45,7 @@ class ExactReducer final : public BucketReducer {
   }
 
   Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override {
-    GRADWIRE_RETURN_IF_ERROR(check_size(segment, bytes));
+    GRADWIRE_RETURN_IF_ERROR(check_size(segment, bytes.size(), sizeof(T), "raw elements"));
     T* const to = static_cast<T*>(result) + segment.first_element;
     if (divide_) {
       raw::scale_bytes(bytes.data(), inverse_, to, segment.elements);
@@ -80,39 +57,15 @@ class ExactReducer final : public BucketReducer {
 
   void poison(void* result) const override {
     if constexpr (std::floating_point<T>) {
-      std::fill_n(static_cast<T*>(result), elements_, std::numeric_limits<T>::quiet_NaN());
+      std::fill_n(static_cast<T*>(result), elements(), std::numeric_limits<T>::quiet_NaN());
     }
-  }
-
-  void commit() override { ++operations_; }
-  void abandon() override {}
-
-  CompressionStats stats() const override {
-    CompressionStats stats;
-    stats.operations = operations_;
-    stats.warm_stage = 255;
-    return stats;
   }
 
  private:
-  static Status check_size(const Segment& segment, std::span<const std::byte> bytes) {
-    const uint64_t expected = segment.elements * sizeof(T);
-    if (bytes.size() == expected) {
-      return ok_status();
-    }
-    return {Code::kCorrupt, "a segment of " + std::to_string(segment.elements) + " raw elements came with " +
-                                std::to_string(bytes.size()) + " bytes instead of " +
-                                std::to_string(expected)};
-  }
-
-  uint64_t elements_;
-  Dtype dtype_;
-  Geometry geometry_;
   bool divide_ = false;
   T inverse_ = 1;
   bool (*hop_)(const std::byte*, std::span<const void* const>, uint64_t, size_t,
                std::byte*) = &raw::hop<ReduceOp::kSum, T>;
-  uint64_t operations_ = 0;
 };
 
 // Geometry of the elements for a number of bytes each.

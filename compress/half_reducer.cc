@@ -4,6 +4,7 @@
 #include <array>
 
 #include "compress/half.h"
+#include "compress/plain_reducer.h"
 #include "compress/raw_kernels.h"
 
 namespace gradwire::compress {
@@ -40,41 +41,16 @@ bool hop_halves(Widen widen, const std::byte* arrived, std::span<const void* con
   return bad;
 }
 
-class HalfReducer final : public BucketReducer {
+class HalfReducer final : public PlainReducer {
  public:
   HalfReducer(uint64_t elements, Dtype dtype, Geometry geometry)
-      : elements_(elements),
-        dtype_(dtype),
-        geometry_(std::move(geometry)),
+      : PlainReducer(elements, dtype, std::move(geometry)),
         widen_(dtype == Dtype::kFloat16 ? &widen_fp16 : &widen_bf16),
         narrow_(dtype == Dtype::kFloat16 ? &narrow_fp16 : &narrow_bf16) {}
 
-  const Geometry& geometry() const override { return geometry_; }
-  Dtype dtype() const override { return dtype_; }
-  std::string_view codec_name() const override { return "none"; }
-
   Status begin(const OperationSettings& settings) override {
-    if (settings.ranks < 1) {
-      return {Code::kInvalidArgument, "an operation needs at least 1 rank, not 0"};
-    }
     divisor_ = settings.op == ReduceOp::kAverage ? static_cast<float>(settings.ranks) : 1.0F;
-    switch (settings.op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kAverage:
-        hop_ = &hop_halves<ReduceOp::kSum>;
-        return ok_status();
-      case ReduceOp::kMin:
-        hop_ = &hop_halves<ReduceOp::kMin>;
-        return ok_status();
-      case ReduceOp::kMax:
-        hop_ = &hop_halves<ReduceOp::kMax>;
-        return ok_status();
-      case ReduceOp::kProduct:
-        hop_ = &hop_halves<ReduceOp::kProduct>;
-        return ok_status();
-    }
-    return {Code::kInvalidArgument, "operation " + std::to_string(static_cast<int>(settings.op)) +
-                                        " does not exist; use 0 (sum) to 4 (product)"};
+    return choose(settings, [this](auto op) { hop_ = &hop_halves<op()>; });
   }
 
   Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
@@ -109,39 +85,16 @@ class HalfReducer final : public BucketReducer {
   }
 
   void poison(void* result) const override {
-    std::fill_n(static_cast<uint16_t*>(result), elements_,
-                dtype_ == Dtype::kFloat16 ? Float16::kNan : Bfloat16::kNan);
-  }
-
-  void commit() override { ++operations_; }
-  void abandon() override {}
-
-  CompressionStats stats() const override {
-    CompressionStats stats;
-    stats.operations = operations_;
-    stats.warm_stage = 255;
-    return stats;
+    std::fill_n(static_cast<uint16_t*>(result), elements(),
+                dtype() == Dtype::kFloat16 ? Float16::kNan : Bfloat16::kNan);
   }
 
  private:
-  static Status check_size(const Segment& segment, size_t size, uint64_t element_bytes, const char* what) {
-    const uint64_t expected = segment.elements * element_bytes;
-    if (size == expected) {
-      return ok_status();
-    }
-    return {Code::kCorrupt, "a segment of " + std::to_string(segment.elements) + " " + what + " came with " +
-                                std::to_string(size) + " bytes instead of " + std::to_string(expected)};
-  }
-
-  uint64_t elements_;
-  Dtype dtype_;
-  Geometry geometry_;
   Widen widen_;
   Narrow narrow_;
   float divisor_ = 1;
   bool (*hop_)(Widen, const std::byte*, std::span<const void* const>, uint64_t, size_t,
                std::byte*) = &hop_halves<ReduceOp::kSum>;
-  uint64_t operations_ = 0;
 };
 
 }  // namespace

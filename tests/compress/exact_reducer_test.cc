@@ -6,46 +6,17 @@
 namespace gradwire::compress {
 namespace {
 
-// Runs one operation of a typed bucket on a ring with two ranks a node.
 template <typename T, typename Draw>
-class TypedRing {
+class TypedRing : public PairRing<T> {
  public:
   TypedRing(Dtype dtype, const BucketShape& shape, Draw draw)
-      : ring_(make(dtype, shape)),
-        gradients_(shape.nodes * 2, std::vector<T>(elements_of(shape))),
-        results_(shape.nodes, std::vector<T>(elements_of(shape))) {
-    for (auto& gradient : gradients_) {
+      : PairRing<T>(ring_of(shape, [&] { return make_exact_reducer(shape, dtype); }), shape) {
+    for (auto& gradient : this->gradients()) {
       for (T& value : gradient) {
         value = draw();
       }
     }
   }
-
-  Result<bool> run(ReduceOp op) {
-    std::vector<std::vector<const void*>> locals;
-    std::vector<void*> results;
-    for (size_t i = 0; i < results_.size(); ++i) {
-      locals.push_back({gradients_[2 * i].data(), gradients_[2 * i + 1].data()});
-      results.push_back(results_[i].data());
-    }
-    return ring_.run(operation(op, static_cast<uint32_t>(gradients_.size())), locals, results);
-  }
-
-  std::vector<std::vector<T>>& gradients() { return gradients_; }
-  const std::vector<std::vector<T>>& results() const { return results_; }
-
- private:
-  static LoopbackRing make(Dtype dtype, const BucketShape& shape) {
-    std::vector<std::unique_ptr<BucketReducer>> nodes;
-    for (uint32_t i = 0; i < shape.nodes; ++i) {
-      nodes.push_back(std::move(make_exact_reducer(shape, dtype)).value());
-    }
-    return LoopbackRing(std::move(nodes));
-  }
-
-  LoopbackRing ring_;
-  std::vector<std::vector<T>> gradients_;
-  std::vector<std::vector<T>> results_;
 };
 
 const std::vector<std::vector<uint64_t>> kShapes = {{0}, {1}, {3, 5}, {777}, {65535, 2}, {65537}};

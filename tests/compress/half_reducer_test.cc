@@ -8,48 +8,24 @@
 namespace gradwire::compress {
 namespace {
 
-// One operation of a 16-bit bucket on a ring with two ranks a node.
-class HalfRing {
+class HalfRing : public PairRing<uint16_t> {
  public:
   HalfRing(Dtype dtype, const BucketShape& shape, bool shards = false)
-      : ring_(make(dtype, shape, shards)),
-        gradients_(shape.nodes * 2, std::vector<uint16_t>(elements_of(shape))),
-        results_(shape.nodes, std::vector<uint16_t>(elements_of(shape), 0xdead)) {
-    ring_.observe([this](const Segment& segment, std::span<const std::byte> bytes) {
+      : PairRing(make(dtype, shape, shards), shape, 0xdead) {
+    ring_.observe([](const Segment& segment, std::span<const std::byte> bytes) {
       EXPECT_EQ(bytes.size(), segment.elements * 2);
       EXPECT_EQ(segment.max_bytes, segment.elements * 4);
     });
   }
 
-  Result<bool> run(ReduceOp op) {
-    std::vector<std::vector<const void*>> locals;
-    std::vector<void*> results;
-    for (size_t i = 0; i < results_.size(); ++i) {
-      locals.push_back({gradients_[2 * i].data(), gradients_[2 * i + 1].data()});
-      results.push_back(results_[i].data());
-    }
-    return ring_.run(operation(op, static_cast<uint32_t>(gradients_.size())), locals, results);
-  }
-
-  std::vector<std::vector<uint16_t>>& gradients() { return gradients_; }
-  const std::vector<std::vector<uint16_t>>& results() const { return results_; }
-
  private:
   static LoopbackRing make(Dtype dtype, const BucketShape& shape, bool shards) {
     std::vector<uint32_t> rank_chunk(shape.nodes);
     std::iota(rank_chunk.begin(), rank_chunk.end(), 0U);
-    std::vector<std::unique_ptr<BucketReducer>> nodes;
-    for (uint32_t i = 0; i < shape.nodes; ++i) {
-      nodes.push_back(
-          std::move(shards ? make_shard_reducer(shape, dtype, rank_chunk) : make_exact_reducer(shape, dtype))
-              .value());
-    }
-    return LoopbackRing(std::move(nodes));
+    return ring_of(shape, [&] {
+      return shards ? make_shard_reducer(shape, dtype, rank_chunk) : make_exact_reducer(shape, dtype);
+    });
   }
-
-  LoopbackRing ring_;
-  std::vector<std::vector<uint16_t>> gradients_;
-  std::vector<std::vector<uint16_t>> results_;
 };
 
 // Values on a grid that fp32 adds without rounding: the result is the exact sum or average, rounded once.

@@ -39,14 +39,20 @@ inline CodecSettings codec(std::string name, double density = 0.01, uint32_t war
   return settings;
 }
 
-inline LoopbackRing compressed_ring(const BucketShape& shape, const std::vector<CodecSettings>& settings) {
+// A ring of one reducer a node, made by `make`.
+template <typename Make>
+LoopbackRing ring_of(const BucketShape& shape, Make make) {
   std::vector<std::unique_ptr<BucketReducer>> nodes;
   for (uint32_t i = 0; i < shape.nodes; ++i) {
-    auto made = make_compressor(shape, settings);
+    auto made = make();
     EXPECT_TRUE(made.ok()) << made.status().message();
     nodes.push_back(std::move(made).value());
   }
   return LoopbackRing(std::move(nodes));
+}
+
+inline LoopbackRing compressed_ring(const BucketShape& shape, const std::vector<CodecSettings>& settings) {
+  return ring_of(shape, [&] { return make_compressor(shape, settings); });
 }
 
 inline LoopbackRing compressed_ring(const BucketShape& shape, const CodecSettings& settings) {
@@ -115,5 +121,35 @@ inline OperationSettings operation(ReduceOp op, uint32_t ranks, double scale = 1
   settings.scale = scale;
   return settings;
 }
+
+// Operations of a bucket of T on a ring with two ranks a node.
+template <typename T>
+class PairRing {
+ public:
+  PairRing(LoopbackRing ring, const BucketShape& shape, T blank = {})
+      : ring_(std::move(ring)),
+        gradients_(shape.nodes * 2, std::vector<T>(elements_of(shape))),
+        results_(shape.nodes, std::vector<T>(elements_of(shape), blank)) {}
+
+  Result<bool> run(ReduceOp op) {
+    std::vector<std::vector<const void*>> locals;
+    std::vector<void*> results;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      locals.push_back({gradients_[2 * i].data(), gradients_[2 * i + 1].data()});
+      results.push_back(results_[i].data());
+    }
+    return ring_.run(operation(op, static_cast<uint32_t>(gradients_.size())), locals, results);
+  }
+
+  std::vector<std::vector<T>>& gradients() { return gradients_; }
+  const std::vector<std::vector<T>>& results() const { return results_; }
+
+ protected:
+  LoopbackRing ring_;
+
+ private:
+  std::vector<std::vector<T>> gradients_;  // [rank][element]
+  std::vector<std::vector<T>> results_;    // [node][element]
+};
 
 }  // namespace gradwire::compress

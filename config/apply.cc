@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/base/similar.h"
 #include "config/format.h"
 #include "config/text.h"
 #include "config/values.h"

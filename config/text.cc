@@ -34,24 +34,6 @@ bool is_control(unsigned char c) {
   return c < 0x20 || c == 0x7F;
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const size_t replace = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
 }  // namespace
 
 std::optional<size_t> find_bad_byte(std::string_view text, bool allow_layout) {
@@ -84,23 +66,6 @@ std::string in_quotes(std::string_view text) {
     }
   }
   return out + (i < text.size() ? "...'" : "'");
-}
-
-std::optional<std::string_view> nearest(std::string_view word,
-                                        const std::vector<std::string_view>& candidates) {
-  constexpr size_t kLongest = 64;  // bounds the work for words from a hostile file
-  if (word.size() > kLongest) {
-    return std::nullopt;
-  }
-  size_t best = std::max<size_t>(1, word.size() / 3) + 1;
-  std::optional<std::string_view> found;
-  for (const std::string_view candidate : candidates) {
-    if (const size_t distance = edit_distance(word, candidate); distance < best) {
-      best = distance;
-      found = candidate;
-    }
-  }
-  return found;
 }
 
 std::string list_words(const std::vector<std::string_view>& words) {

@@ -15,11 +15,6 @@ std::optional<size_t> find_bad_byte(std::string_view text, bool allow_layout);
 // `text` in single quotes, shortened to 60 bytes, with everything that is not printable UTF-8 as \xNN.
 std::string in_quotes(std::string_view text);
 
-// The candidate nearest to `word` (insertions, deletions, replacements, swaps of neighbours), if near enough
-// to be a slip: at most a third of the word's length, at least 1.
-std::optional<std::string_view> nearest(std::string_view word,
-                                        const std::vector<std::string_view>& candidates);
-
 // "a, b or c".
 std::string list_words(const std::vector<std::string_view>& words);
 

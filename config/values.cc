@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "config/base/similar.h"
 #include "config/format.h"
 #include "config/text.h"
 #include "config/units.h"
@@ -63,7 +64,7 @@ Result<std::string> parse_text(const Option& option, std::string_view text) {
   }
   if (option.type == Type::kChoice) {
     if (std::ranges::find(option.choices, text) == option.choices.end()) {
-      const auto near = nearest(text, {option.choices.begin(), option.choices.end()});
+      const auto near = nearest(text, option.choices);
       return wrong("is not known" + (near ? ", did you mean '" + std::string(*near) + "'?" : std::string()));
     }
     return std::string(text);

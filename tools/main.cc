@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/base/similar.h"
 #include "config/text.h"
 #include "tools/commands.h"
 
@@ -29,7 +30,7 @@ void check_command(const CLI::App& app, const std::string& name) {
     throw CLI::RequiredError("gradwire: a command is missing; there are: " + list,
                              CLI::ExitCodes::RequiredError);
   }
-  const auto near = config::nearest(name, {names.begin(), names.end()});
+  const auto near = nearest(name, names);
   throw CLI::ValidationError(
       "gradwire", config::in_quotes(name) + " is no command" +
                       (near ? "; did you mean '" + std::string(*near) + "'?" : "; there are: " + list));

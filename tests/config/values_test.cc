@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/base/similar.h"
 #include "config/format.h"
 #include "config/text.h"
 

@@ -8,7 +8,6 @@
 #include <array>
 
 #include "tests/fuzz/control_world.h"
-#include "tests/fuzz/gtest_fails.h"
 
 namespace gradwire::control {
 namespace {
@@ -67,10 +66,10 @@ class World {
  public:
   World() : cluster_(one_node()) {
     testing::TestNode& node = *cluster_->nodes[0];
-    node.context->connect = [this, own = node.context->connect](const std::string& rendezvous,
+    node.context->connect = [this, own = node.context->connect](const std::string& rendezvous, uint32_t uid,
                                                                 Reply<LinkPtr> done) {
       if (rendezvous != "foreign:1") {
-        own(rendezvous, std::move(done));
+        own(rendezvous, uid, std::move(done));
         return;
       }
       foreign_coordinator_ = std::make_shared<InputLink>(cluster_->scheduler);
@@ -183,11 +182,6 @@ class World {
 
 }  // namespace
 }  // namespace gradwire::control
-
-extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  gradwire::fuzz::complaints_abort();
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   gradwire::fuzz::Input input(data, size);

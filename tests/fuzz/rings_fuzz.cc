@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/fuzz/gtest_fails.h"
 #include "tests/fuzz/input.h"
 #include "tests/sim/sim_cluster.h"
 
@@ -180,11 +179,6 @@ void add_buckets(Cluster& cluster) {
 
 }  // namespace
 }  // namespace gradwire::sim
-
-extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  gradwire::fuzz::complaints_abort();
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace gradwire::sim;  // NOLINT(google-build-using-namespace)

@@ -6,7 +6,6 @@
 
 #include "daemon/control/session.h"
 #include "tests/fuzz/control_world.h"
-#include "tests/fuzz/gtest_fails.h"
 
 namespace gradwire::control {
 namespace {
@@ -95,11 +94,6 @@ class Trainers {
 
 }  // namespace
 }  // namespace gradwire::control
-
-extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  gradwire::fuzz::complaints_abort();
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace gradwire::control;  // NOLINT(google-build-using-namespace)

@@ -18,21 +18,10 @@ using testing::IsEmpty;
 constexpr uint64_t kSecond = 1'000'000'000;
 
 ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
-  ClusterOptions options;
-  options.nodes = nodes;
-  options.local_ranks = locals;
-  options.network.max_payload = 70'000;
+  ClusterOptions options = cluster_of(nodes, locals);
   options.network.bytes_per_second = 100'000'000;
   options.network.send_window = 2;
   return options;
-}
-
-BucketShape shape_of(uint64_t elements, const char* codec = "") {
-  BucketShape shape;
-  shape.name = "gradients";
-  shape.layers = {elements};
-  shape.codec = codec;
-  return shape;
 }
 
 // Everybody's latest operation of the bucket ended with an error.
@@ -51,7 +40,7 @@ void expect_all_aborted(Cluster& cluster, uint32_t bucket) {
 TEST(Failure, ADeadNodeEndsTheJobForItsNeighboursAtAnyMoment) {
   for (uint64_t after = 0; after < 12'000'000; after += 700'000) {
     Cluster cluster(options_of(4, 2));
-    cluster.add_bucket(1, shape_of(400'000));
+    cluster.add_bucket(1, bucket_of(400'000));
     cluster.submit_all(1);
     cluster.run_until([] { return false; }, after);
     if (cluster.completed(1)) {
@@ -71,7 +60,7 @@ TEST(Failure, ADeadNodeEndsTheJobForItsNeighboursAtAnyMoment) {
 
 TEST(Failure, ANodeThatDiesWhileNothingIsInFlightIsMissedByTheNextOperation) {
   Cluster cluster(options_of(3, 1));
-  cluster.add_bucket(1, shape_of(100));
+  cluster.add_bucket(1, bucket_of(100));
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
   cluster.settle();
@@ -89,7 +78,7 @@ TEST(Failure, ACutLinkIsReportedAsAStallAndThenAsADeadline) {
   ClusterOptions options = options_of(3, 1);
   options.engine.operation_timeout_ns = 60 * kSecond;
   Cluster cluster(options);
-  cluster.add_bucket(1, shape_of(400'000));
+  cluster.add_bucket(1, bucket_of(400'000));
   cluster.network().cut("node-0", "node-1");
   cluster.submit_all(1);
   EXPECT_FALSE(cluster.run_until([&] { return cluster.completed(1); }, 200 * kSecond));
@@ -107,7 +96,7 @@ TEST(Failure, ACutLinkIsReportedAsAStallAndThenAsADeadline) {
 
 TEST(Failure, ALinkThatHealsGoesOnAndSaysSo) {
   Cluster cluster(options_of(3, 1));
-  cluster.add_bucket(1, shape_of(400'000));
+  cluster.add_bucket(1, bucket_of(400'000));
   cluster.network().cut("node-0", "node-1");
   cluster.submit_all(1);
   cluster.run_until([] { return false; }, 20 * kSecond);
@@ -122,7 +111,7 @@ TEST(Failure, ALinkThatHealsGoesOnAndSaysSo) {
 
 TEST(Failure, ARankThatDoesNotSubmitIsNamed) {
   Cluster cluster(options_of(2, 3));
-  cluster.add_bucket(1, shape_of(1000));
+  cluster.add_bucket(1, bucket_of(1000));
   for (const uint32_t r : {0u, 1u, 2u, 4u}) {
     cluster.submit(r, 1);
   }
@@ -138,7 +127,7 @@ TEST(Failure, ARankThatDoesNotSubmitIsNamed) {
 TEST(Failure, ClocksOfManyBucketsRunOutInTheirOrder) {
   Cluster cluster(options_of(1, 2));
   for (uint32_t bucket = 1; bucket <= 5; ++bucket) {
-    cluster.add_bucket(bucket, shape_of(10));
+    cluster.add_bucket(bucket, bucket_of(10));
   }
   for (uint32_t bucket = 5; bucket >= 1; --bucket) {
     cluster.submit(0, bucket);
@@ -187,7 +176,7 @@ std::vector<Disagreement> disagreements() {
 TEST(Failure, LocalRanksThatDisagreeAreBothNamed) {
   for (const Disagreement& d : disagreements()) {
     Cluster cluster(options_of(1, 2));
-    cluster.add_bucket(1, shape_of(1000));
+    cluster.add_bucket(1, bucket_of(1000));
     cluster.submit(0, 1, d.first);
     cluster.submit(1, 1, d.second);
     cluster.run_until([&] { return cluster.completed(1); }, kSecond);
@@ -206,7 +195,7 @@ TEST(Failure, NodesThatDisagreeAreBothNamed) {
       for (const uint32_t nodes : {2u, 3u, 4u}) {
         for (uint32_t dissenter = 0; dissenter < nodes; ++dissenter) {
           Cluster cluster(options_of(nodes, 1));
-          cluster.add_bucket(1, shape_of(elements));
+          cluster.add_bucket(1, bucket_of(elements));
           for (uint32_t r = 0; r < nodes; ++r) {
             cluster.submit(r, 1, r == dissenter ? d.second : d.first);
           }
@@ -228,16 +217,16 @@ TEST(Failure, NodesThatDisagreeAreBothNamed) {
 TEST(Failure, NodesThatCutOrCodeABucketDifferentlyNoticeIt) {
   for (const bool large : {false, true}) {
     Cluster cluster(options_of(2, 1));
-    cluster.add_bucket_at(0, 1, shape_of(large ? 90'000 : 500, "l8"));
-    cluster.add_bucket_at(1, 1, shape_of(large ? 90'000 : 500, "none"));
+    cluster.add_bucket_at(0, 1, bucket_of(large ? 90'000 : 500, "l8"));
+    cluster.add_bucket_at(1, 1, bucket_of(large ? 90'000 : 500, "none"));
     cluster.submit_all(1);
     cluster.run_until([&] { return cluster.completed(1); }, 100 * kSecond);
     EXPECT_THAT(cluster.failure().message(), HasSubstr("layout"));
     expect_all_aborted(cluster, 1);
   }
   Cluster cluster(options_of(2, 1));
-  cluster.add_bucket_at(0, 1, shape_of(500));
-  cluster.add_bucket_at(1, 1, shape_of(501));
+  cluster.add_bucket_at(0, 1, bucket_of(500));
+  cluster.add_bucket_at(1, 1, bucket_of(501));
   cluster.submit_all(1);
   cluster.run_until([&] { return cluster.completed(1); }, 100 * kSecond);
   EXPECT_THAT(cluster.failure().message(), AllOf(HasSubstr("500 float32"), HasSubstr("501 float32")));
@@ -245,7 +234,7 @@ TEST(Failure, NodesThatCutOrCodeABucketDifferentlyNoticeIt) {
 
 TEST(Failure, WhatTheReducerRefusesEndsTheJob) {
   Cluster cluster(options_of(2, 1));
-  BucketShape integers = shape_of(100);
+  BucketShape integers = bucket_of(100);
   integers.dtype = compress::Dtype::kInt32;
   cluster.add_bucket(1, integers);
   cluster.submit_all(1, request_of(layout::kOpAllreduce, compress::ReduceOp::kAverage, 1, 0));
@@ -256,8 +245,8 @@ TEST(Failure, WhatTheReducerRefusesEndsTheJob) {
 
 TEST(Failure, AnAbortEndsEverythingInFlightAndEverythingAfter) {
   Cluster cluster(options_of(3, 2));
-  cluster.add_bucket(1, shape_of(500'000, "laco"));
-  cluster.add_bucket(2, shape_of(10));
+  cluster.add_bucket(1, bucket_of(500'000, "laco"));
+  cluster.add_bucket(2, bucket_of(10));
   for (uint32_t step = 0; step < 3; ++step) {
     cluster.submit_all(1);
     ASSERT_TRUE(cluster.finish(1));
@@ -311,8 +300,8 @@ TEST(Failure, AJobCanBeRemovedAtAnyMoment) {
     ClusterOptions options = options_of(3, 1);
     options.abort_on_failure = false;
     Cluster cluster(options);
-    cluster.add_bucket(1, shape_of(300'000, "l8"));
-    cluster.add_bucket(2, shape_of(50));
+    cluster.add_bucket(1, bucket_of(300'000, "l8"));
+    cluster.add_bucket(2, bucket_of(50));
     cluster.submit_all(1);
     cluster.submit_all(2);
     cluster.run_until([] { return false; }, after);

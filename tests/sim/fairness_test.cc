@@ -14,20 +14,10 @@ constexpr uint64_t kElements = 400'000;  // of the other job's bucket
 constexpr uint32_t kSteps = 10;
 
 ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
-  ClusterOptions options;
-  options.nodes = nodes;
-  options.local_ranks = locals;
-  options.network.max_payload = kPayload;
+  ClusterOptions options = cluster_of(nodes, locals);
   options.network.bytes_per_second = kBytesPerSecond;
   options.network.send_window = kWindow;
   return options;
-}
-
-BucketShape shape_of(uint64_t elements) {
-  BucketShape shape;
-  shape.name = "gradients";
-  shape.layers = {elements};
-  return shape;
 }
 
 // How long the other job takes where the cluster's job does nothing.
@@ -46,7 +36,7 @@ TEST(Fairness, AJobThatWaitsForARankOrANodeDelaysNobody) {
     OtherJob other(cluster);
     other.add_bucket(1, kElements);
     for (uint32_t bucket = 1; bucket <= 40; ++bucket) {
-      cluster.add_bucket(bucket, shape_of(bucket % 2 == 0 ? 100 : 100'000));
+      cluster.add_bucket(bucket, bucket_of(bucket % 2 == 0 ? 100 : 100'000));
       for (uint32_t r = 0; r + missing < 4; ++r) {
         cluster.submit(r, bucket);
       }
@@ -73,7 +63,7 @@ void expect_half(uint32_t buckets, uint64_t elements) {
   OtherJob other(cluster);
   other.add_bucket(1, kElements);
   for (uint32_t bucket = 1; bucket <= buckets; ++bucket) {
-    cluster.add_bucket(bucket, shape_of(elements));
+    cluster.add_bucket(bucket, bucket_of(elements));
     cluster.submit_all(bucket);
   }
   uint64_t again = 0;
@@ -113,7 +103,7 @@ TEST(Fairness, OnePollTakesABoundedNumberOfSubmissions) {
   Cluster cluster(options_of(1, 1));
   OtherJob other(cluster);
   for (uint32_t bucket = 1; bucket <= 1000; ++bucket) {
-    cluster.add_bucket(bucket, shape_of(10));
+    cluster.add_bucket(bucket, bucket_of(10));
     cluster.submit(0, bucket);
   }
   other.submit_all(0);
@@ -137,7 +127,7 @@ TEST(Fairness, OnePollEncodesABoundedNumberOfSegments) {
     OtherJob other(cluster, 2, 1);
     other.add_bucket(1, kLarge);
     for (uint32_t bucket = 1; bucket <= kBuckets; ++bucket) {
-      cluster.add_bucket(bucket, shape_of(kLarge));
+      cluster.add_bucket(bucket, bucket_of(kLarge));
       cluster.submit_all(bucket);
     }
     other.submit_all(1);
@@ -164,7 +154,7 @@ TEST(Fairness, OnePollEncodesABoundedNumberOfSegments) {
 TEST(Fairness, ManyStallsAreToldInTurns) {
   Cluster cluster(options_of(1, 2));
   for (uint32_t bucket = 1; bucket <= 300; ++bucket) {
-    cluster.add_bucket(bucket, shape_of(10));
+    cluster.add_bucket(bucket, bucket_of(10));
     cluster.submit(0, bucket);
   }
   cluster.run_until([] { return false; }, 4'000'000'000);

@@ -17,21 +17,6 @@ using testing::IsEmpty;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
-  ClusterOptions options;
-  options.nodes = nodes;
-  options.local_ranks = locals;
-  options.network.max_payload = 70'000;
-  return options;
-}
-
-BucketShape shape_of(uint64_t elements) {
-  BucketShape shape;
-  shape.name = "gradients";
-  shape.layers = {elements};
-  return shape;
-}
-
 OperationView view(Cluster& cluster, uint32_t node, uint64_t sequence = 1) {
   return cluster.node(node).engine->inspect(Cluster::kJob, 1, sequence);
 }
@@ -53,8 +38,8 @@ void pass(Cluster& cluster, uint64_t ns) {
 }
 
 TEST(Inspect, ShowsWhoHasNotSubmitted) {
-  Cluster cluster(options_of(2, 3));
-  cluster.add_bucket(1, shape_of(100'000));
+  Cluster cluster(cluster_of(2, 3));
+  cluster.add_bucket(1, bucket_of(100'000));
   EXPECT_EQ(snapshot(cluster, 0).phase, BucketPhase::kIdle);
   EXPECT_EQ(sentence(cluster, 0, 0), "idle");
   cluster.submit(1, 1);
@@ -75,8 +60,8 @@ TEST(Inspect, ShowsWhoHasNotSubmitted) {
 }
 
 TEST(Inspect, ShowsThatTheRightNeighbourHasNotStarted) {
-  Cluster cluster(options_of(2, 1));
-  cluster.add_bucket(1, shape_of(100'000));
+  Cluster cluster(cluster_of(2, 1));
+  cluster.add_bucket(1, bucket_of(100'000));
   cluster.submit(0, 1);
   pass(cluster, 6 * kSecond);
   EXPECT_EQ(view(cluster, 0).phase, BucketPhase::kGranting);
@@ -95,8 +80,8 @@ TEST(Inspect, ShowsThatTheRightNeighbourHasNotStarted) {
 }
 
 TEST(Inspect, ShowsTheHopAndTheNeighbourThatAreWaitedFor) {
-  Cluster cluster(options_of(3, 1));
-  cluster.add_bucket(1, shape_of(100'000));
+  Cluster cluster(cluster_of(3, 1));
+  cluster.add_bucket(1, bucket_of(100'000));
   cluster.network().cut("node-0", "node-1");
   cluster.submit_all(1);
   pass(cluster, 6 * kSecond);
@@ -117,8 +102,8 @@ TEST(Inspect, ShowsTheHopAndTheNeighbourThatAreWaitedFor) {
 }
 
 TEST(Inspect, ShowsThatFinishedSumsAreMissing) {
-  Cluster cluster(options_of(3, 1));
-  cluster.add_bucket(1, shape_of(100'000));
+  Cluster cluster(cluster_of(3, 1));
+  cluster.add_bucket(1, bucket_of(100'000));
   cluster.network().set_filter([](transport::SimMessage& message) {
     engine::MessageHeader header;
     std::memcpy(&header, message.header.data(), sizeof(header));
@@ -133,8 +118,8 @@ TEST(Inspect, ShowsThatFinishedSumsAreMissing) {
 }
 
 TEST(Inspect, CountsABroadcastsHopsFromItsRoot) {
-  Cluster cluster(options_of(4, 1));
-  cluster.add_bucket(1, shape_of(100'000));
+  Cluster cluster(cluster_of(4, 1));
+  cluster.add_bucket(1, bucket_of(100'000));
   cluster.network().cut("node-3", "node-0");
   Request request;
   request.operation = layout::kOpBroadcast;
@@ -150,10 +135,10 @@ TEST(Inspect, CountsABroadcastsHopsFromItsRoot) {
 }
 
 TEST(Inspect, ShowsWhatHoldsUpAnOperationWhoseRanksAreAllThere) {
-  ClusterOptions options = options_of(2, 1);
+  ClusterOptions options = cluster_of(2, 1);
   options.network.inline_completions = options.network.late_completions = 0;
   Cluster cluster(options);
-  cluster.add_bucket(1, shape_of(100));
+  cluster.add_bucket(1, bucket_of(100));
   cluster.submit_all(1);
   cluster.run_until([&] {
     if (cluster.rank(0).completion(1) != nullptr) {
@@ -176,7 +161,7 @@ TEST(Inspect, ShowsWhatHoldsUpAnOperationWhoseRanksAreAllThere) {
 }
 
 TEST(Inspect, KnowsNothingOfWhatIsNotThere) {
-  Cluster cluster(options_of(1, 1));
+  Cluster cluster(cluster_of(1, 1));
   EXPECT_EQ(cluster.node(0).engine->inspect(7, 1, 1).phase, BucketPhase::kIdle);
   EXPECT_EQ(cluster.node(0).engine->inspect(1, 99, 1).phase, BucketPhase::kIdle);
   EXPECT_THAT(cluster.node(0).engine->completed(7), IsEmpty());
@@ -184,10 +169,10 @@ TEST(Inspect, KnowsNothingOfWhatIsNotThere) {
 }
 
 TEST(Inspect, SaysHowFarAJobCameUntilItIsRemoved) {
-  Cluster cluster(options_of(2, 1));
-  cluster.add_bucket(1, shape_of(200'000));
-  cluster.add_bucket(2, shape_of(10));
-  cluster.add_bucket(3, shape_of(10));
+  Cluster cluster(cluster_of(2, 1));
+  cluster.add_bucket(1, bucket_of(200'000));
+  cluster.add_bucket(2, bucket_of(10));
+  cluster.add_bucket(3, bucket_of(10));
   const auto came = [&](uint32_t node) {
     std::vector<std::pair<uint32_t, uint64_t>> entries;
     for (const engine::BucketSequence& entry : cluster.node(node).engine->completed(Cluster::kJob)) {

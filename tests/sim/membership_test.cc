@@ -13,32 +13,17 @@ using testing::HasSubstr;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
-  ClusterOptions options;
-  options.nodes = nodes;
-  options.local_ranks = locals;
-  options.network.max_payload = 70'000;
-  return options;
-}
-
-BucketShape shape_of(uint64_t elements) {
-  BucketShape shape;
-  shape.name = "gradients";
-  shape.layers = {elements};
-  return shape;
-}
-
 TEST(Membership, OtherNodesMayUseABucketBeforeThisOneKnowsIt) {
   for (const uint64_t elements : {uint64_t{60}, uint64_t{100'000}}) {
-    Cluster cluster(options_of(4, 1));
+    Cluster cluster(cluster_of(4, 1));
     for (const uint32_t n : {0u, 1u, 3u}) {
-      cluster.add_bucket_at(n, 1, shape_of(elements));
+      cluster.add_bucket_at(n, 1, bucket_of(elements));
       cluster.rank(n).gradients[1]->as<float>()[elements - 1] = 1;
       cluster.submit(n, 1);
     }
     cluster.run_until([] { return false; }, kSecond);
     EXPECT_EQ(cluster.node(2).engine->snapshot(1).buckets.size(), 1u);  // the barrier
-    cluster.add_bucket_at(2, 1, shape_of(elements));
+    cluster.add_bucket_at(2, 1, bucket_of(elements));
     cluster.rank(2).gradients[1]->as<float>()[elements - 1] = 1;
     cluster.submit(2, 1);
     ASSERT_TRUE(cluster.finish(1));
@@ -47,8 +32,8 @@ TEST(Membership, OtherNodesMayUseABucketBeforeThisOneKnowsIt) {
 }
 
 TEST(Membership, BucketsAreRemovedWhenNothingIsInFlight) {
-  Cluster cluster(options_of(2, 1));
-  cluster.add_bucket(1, shape_of(200'000));
+  Cluster cluster(cluster_of(2, 1));
+  cluster.add_bucket(1, bucket_of(200'000));
   cluster.submit_all(1);
   cluster.run_until([] { return false; }, 50'000);
   EXPECT_EQ(cluster.node(0).engine->remove_bucket(1, 1).code(), Code::kUnavailable);
@@ -63,14 +48,14 @@ TEST(Membership, BucketsAreRemovedWhenNothingIsInFlight) {
   cluster.rank(0).gradients.clear();
   EXPECT_TRUE(region.expired());
   EXPECT_TRUE(cluster.failure().ok());
-  cluster.add_bucket(2, shape_of(10));
+  cluster.add_bucket(2, bucket_of(10));
   cluster.submit_all(2);
   EXPECT_TRUE(cluster.finish(2));
 }
 
 TEST(Membership, ABucketRemovedByOneNodeStillServesItsNeighbours) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    ClusterOptions options = options_of(4, 1);
+    ClusterOptions options = cluster_of(4, 1);
     options.network.seed = seed;
     options.network.jitter_ns = 500'000;
     options.network.late_completions = 256;
@@ -78,7 +63,7 @@ TEST(Membership, ABucketRemovedByOneNodeStillServesItsNeighbours) {
     options.network.send_window = 1;
     Cluster cluster(options);
     for (uint32_t bucket = 1; bucket <= 6; ++bucket) {
-      cluster.add_bucket(bucket, shape_of(100'000));
+      cluster.add_bucket(bucket, bucket_of(100'000));
       cluster.submit_all(bucket);
     }
     std::vector<uint32_t> removed(4, 0);
@@ -103,9 +88,9 @@ TEST(Membership, ABucketRemovedByOneNodeStillServesItsNeighbours) {
 }
 
 TEST(Membership, RanksThatHaveDoneTheirPartMayLeave) {
-  Cluster cluster(options_of(2, 2));
-  cluster.add_bucket(1, shape_of(1000));
-  cluster.add_bucket(2, shape_of(1000));
+  Cluster cluster(cluster_of(2, 2));
+  cluster.add_bucket(1, bucket_of(1000));
+  cluster.add_bucket(2, bucket_of(1000));
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
   cluster.submit_all(1);  // leaving with an operation in flight
@@ -126,8 +111,8 @@ TEST(Membership, RanksThatHaveDoneTheirPartMayLeave) {
 TEST(Membership, AnOperationThatMissesARankWhichLeftFailsAndNamesIt) {
   for (const bool before : {false, true}) {  // the others submit before or after it has left
     for (const uint32_t node : {0u, 1u}) {   // on its own node or on the other one
-      Cluster cluster(options_of(2, 2));
-      cluster.add_bucket(1, shape_of(1000));
+      Cluster cluster(cluster_of(2, 2));
+      cluster.add_bucket(1, bucket_of(1000));
       const uint32_t other = node == 0 ? 1 : 2;
       const auto leave = [&] {
         auto last = cluster.node(0).engine->leave_rank(1, 0);
@@ -152,7 +137,7 @@ TEST(Membership, AnOperationThatMissesARankWhichLeftFailsAndNamesIt) {
 }
 
 TEST(Membership, RefusesJobsAndBucketsThatMakeNoSense) {
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(cluster_of(2, 1));
   engine::Engine& engine = *cluster.node(0).engine;
   engine::JobSpec empty;
   empty.id = 9;

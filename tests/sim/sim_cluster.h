@@ -154,4 +154,21 @@ class Cluster final : public engine::Clock {
   uint64_t user_data_ = 0;
 };
 
+// Nodes that send large buckets in several messages.
+inline ClusterOptions cluster_of(uint32_t nodes, uint32_t locals) {
+  ClusterOptions options;
+  options.nodes = nodes;
+  options.local_ranks = locals;
+  options.network.max_payload = 70'000;
+  return options;
+}
+
+inline BucketShape bucket_of(uint64_t elements, const char* codec = "") {
+  BucketShape shape;
+  shape.name = "gradients";
+  shape.layers = {elements};
+  shape.codec = codec;
+  return shape;
+}
+
 }  // namespace gradwire::sim

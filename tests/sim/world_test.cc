@@ -10,10 +10,7 @@ namespace gradwire::sim {
 namespace {
 
 ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
-  ClusterOptions options;
-  options.nodes = nodes;
-  options.local_ranks = locals;
-  options.network.max_payload = 70'000;
+  ClusterOptions options = cluster_of(nodes, locals);
   options.network.jitter_ns = 30'000;
   options.network.bytes_per_second = 1'000'000'000;
   return options;

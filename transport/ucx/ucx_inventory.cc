@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/similar.h"
 #include "transport/ucx/ucx_context.h"
 
 namespace gradwire::transport::ucx_internal {
@@ -46,40 +47,10 @@ std::string join(const Words& words) {
   return out.empty() ? "none" : out;
 }
 
-// Insertions, removals, replacements and swaps of neighbours.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      d[i][j] =
-          std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
 // "; did you mean 'x'?" or nothing.
 std::string hint(std::string_view word, const Words& known) {
-  constexpr size_t kLongest = 64;
-  size_t best = std::max<size_t>(1, word.size() / 4) + 1;
-  std::string_view found;
-  for (const std::string& candidate : known) {
-    if (word.size() > kLongest) {
-      break;
-    }
-    if (const size_t distance = edit_distance(word, candidate); distance < best) {
-      best = distance;
-      found = candidate;
-    }
-  }
-  return found.empty() ? "" : "; did you mean '" + std::string(found) + "'?";
+  const auto near = nearest(word, known);
+  return near ? "; did you mean '" + std::string(*near) + "'?" : "";
 }
 
 // What UCX prints about its configuration: its documentation lists the aliases of transports, its variables

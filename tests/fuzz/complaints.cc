@@ -1,12 +1,7 @@
 // The fakes of the unit tests speak through GoogleTest: what they complain of must end a fuzz target.
-#pragma once
-
 #include <gtest/gtest.h>
 
-namespace gradwire::fuzz {
-
-inline void complaints_abort() {
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   GTEST_FLAG_SET(break_on_failure, true);
+  return 0;
 }
-
-}  // namespace gradwire::fuzz

@@ -10,6 +10,8 @@
 #include <new>
 #include <unordered_set>
 
+#include "daemon/control/counters_records.h"
+
 namespace gradwire::control {
 namespace {
 
@@ -28,19 +30,6 @@ uint64_t clock_ns(clockid_t clock) {
   clock_gettime(clock, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
-
-template <size_t N>
-void put(char (&field)[N], const std::string& text) {
-  const size_t bytes = std::min(text.size(), N - 1);
-  std::memcpy(field, text.data(), bytes);
-}
-
-// A record whose padding is zero, too: other users read the file, and equal records have equal bytes.
-template <typename Record>
-struct Blank {
-  Blank() { std::memset(static_cast<void*>(&record), 0, sizeof(record)); }
-  Record record;
-};
 
 void fill_header(void* page, const std::string& node, const std::string& version,
                  const std::string& transport) {
@@ -128,10 +117,10 @@ void CountersPage::mark_stopped() {
   set(header()->stopped_unix_ns, clock_ns(CLOCK_REALTIME));
 }
 
-int CountersPage::take(Slots& slots, Slots::Key key) {
-  int slot = slots.take(key);
-  while (slot < 0 && make_room()) {
-    slot = slots.take(key);
+int CountersPage::take(Slots& slots, Slots::Key key, uint32_t uid) {
+  int slot = slots.take(key, uid);
+  while (slot < 0 && make_room(slots, uid)) {
+    slot = slots.take(key, uid);
   }
   if (slot < 0) {
     ++dropped_;
@@ -139,25 +128,54 @@ int CountersPage::take(Slots& slots, Slots::Key key) {
   return slot;
 }
 
-bool CountersPage::make_room() {
-  if (ended_.empty()) {
+bool CountersPage::make_room(Slots& slots, uint32_t uid) {
+  uint64_t ended = 0;
+  size_t most = 0;
+  for (const auto& [job, when] : ended_) {
+    const auto owner = slots.owner(job);
+    if (owner && slots.held(*owner) > most) {
+      ended = job;
+      most = slots.held(*owner);
+    }
+  }
+  if (ended != 0) {
+    erase_job(ended);
+    return true;
+  }
+  // Not where it would only turn the two round: they would take the place from each other for ever.
+  const auto richest = slots.richest();
+  if (!richest || *richest == uid || slots.held(*richest) <= slots.held(uid) + 1) {
     return false;
   }
-  erase_job(ended_.begin()->first);
+  const Slots::Key key = slots.latest_of(*richest);
+  if (&slots == &jobs_) {
+    erase_job(key.first);
+  } else {
+    erase_record(slots, key);
+  }
   return true;
 }
 
+void CountersPage::erase_record(Slots& slots, Slots::Key key) {
+  const auto slot = static_cast<size_t>(slots.take(key, 0));  // it has one
+  if (&slots == &jobs_) {
+    store(&table<JobRecord>(kJobsAt)[slot], Blank<JobRecord>().record);
+  } else if (&slots == &ranks_) {
+    store(&table<RankRecord>(kRanksAt)[slot], Blank<RankRecord>().record);
+  } else if (&slots == &buckets_) {
+    store(&table<BucketRecord>(kBucketsAt)[slot], Blank<BucketRecord>().record);
+  } else {
+    store(&table<PeerRecord>(kPeersAt)[slot], Blank<PeerRecord>().record);
+  }
+  slots.release(key);
+}
+
 void CountersPage::erase_job(uint64_t job) {
-  const auto clear = [this, job]<typename Record>(Slots& slots, Record* records) {
-    for (const auto& [key, slot] : slots.of_job(job)) {
-      store(&records[slot], Blank<Record>().record);
-      slots.release(key);
+  for (Slots* slots : {&jobs_, &ranks_, &buckets_, &peers_}) {
+    for (const auto& [key, slot] : slots->of_job(job)) {
+      erase_record(*slots, key);
     }
-  };
-  clear(jobs_, table<JobRecord>(kJobsAt));
-  clear(ranks_, table<RankRecord>(kRanksAt));
-  clear(buckets_, table<BucketRecord>(kBucketsAt));
-  clear(peers_, table<PeerRecord>(kPeersAt));
+  }
   ended_.erase(job);
 }
 
@@ -173,12 +191,11 @@ void CountersPage::publish(const std::vector<JobFacts>& jobs,
   }
   // Jobs that never started leave nothing.
   std::vector<uint64_t> stale;
-  for (const auto& [key, slot] : jobs_.all()) {
-    const bool expired = ended_.contains(key.first) && now_ns - ended_.at(key.first) > kKeepEndedNs;
-    const bool vanished =
-        !ended_.contains(key.first) && std::find(live.begin(), live.end(), key.first) == live.end();
-    if (expired || vanished) {
-      stale.push_back(key.first);
+  for (const uint64_t job : jobs_.jobs()) {
+    const auto ended = ended_.find(job);
+    if (ended != ended_.end() ? now_ns - ended->second > kKeepEndedNs
+                              : std::find(live.begin(), live.end(), job) == live.end()) {
+      stale.push_back(job);
     }
   }
   for (const uint64_t job : stale) {
@@ -192,33 +209,19 @@ void CountersPage::publish_ended(const JobFacts& job, const engine::JobSnapshot&
   JobFacts last = job;
   last.ended_ns = job.ended_ns == 0 ? now_ns : job.ended_ns;
   write_job(last, snapshot);
-  ended_[job.id] = now_ns;
+  if (jobs_.owner(job.id)) {
+    ended_[job.id] = now_ns;
+  }
 }
 
 void CountersPage::write_job(const JobFacts& job, const engine::JobSnapshot& snapshot) {
-  const int slot = take(jobs_, {job.id, 0});
+  const int slot = take(jobs_, {job.id, 0}, job.identity.uid);
   if (slot < 0) {
     return;
   }
   Blank<JobRecord> blank;
-  JobRecord& record = blank.record;
-  record.state = static_cast<uint32_t>(job.state);
-  record.id = job.id;
-  put(record.name, job.identity.name);
-  put(record.run_id, job.identity.run_id);
-  record.uid = job.identity.uid;
-  record.world = job.world;
-  record.nodes = job.nodes;
-  record.node_index = job.node_index;
-  record.epoch = job.epoch;
-  record.operations = snapshot.operations;
-  record.raw_bytes = snapshot.raw_bytes;
-  record.payload_bytes = snapshot.payload_bytes;
-  record.header_bytes = snapshot.header_bytes;
-  put(record.cause, job.cause);
-  record.ended_ns = job.ended_ns;
-  put(record.stall, job.ended_ns == 0 ? job.stall : std::string());
-  store(&table<JobRecord>(kJobsAt)[slot], record);
+  fill(job, snapshot, &blank.record);
+  store(&table<JobRecord>(kJobsAt)[slot], blank.record);
   write_ranks(job, snapshot);
   write_buckets(job, snapshot);
   write_peers(job);
@@ -226,101 +229,50 @@ void CountersPage::write_job(const JobFacts& job, const engine::JobSnapshot& sna
 
 void CountersPage::write_ranks(const JobFacts& job, const engine::JobSnapshot& snapshot) {
   for (const JobFacts::Rank& rank : job.ranks) {
-    const int slot = take(ranks_, {job.id, 1 + uint64_t{rank.rank}});
+    const int slot = take(ranks_, {job.id, 1 + uint64_t{rank.rank}}, job.identity.uid);
     if (slot < 0) {
       continue;
     }
     Blank<RankRecord> blank;
-    RankRecord& record = blank.record;
-    record.state = static_cast<uint32_t>(rank.state);
-    record.id = 1 + uint64_t{rank.rank};
-    record.job = job.id;
-    record.rank = rank.rank;
-    record.pid = rank.pid;
-    for (const engine::RankSnapshot& each : snapshot.ranks) {
-      if (each.rank == rank.rank) {
-        record.submissions = each.submissions;
-        record.late_total_ns = each.late_total_ns;
-        record.late_max_ns = each.late_max_ns;
-        record.late_count = each.late_count;
-      }
-    }
-    store(&table<RankRecord>(kRanksAt)[slot], record);
+    fill(job.id, rank, snapshot, &blank.record);
+    store(&table<RankRecord>(kRanksAt)[slot], blank.record);
   }
 }
 
 void CountersPage::write_buckets(const JobFacts& job, const engine::JobSnapshot& snapshot) {
-  auto* records = table<BucketRecord>(kBucketsAt);
   std::unordered_set<uint64_t> there;
   for (const engine::BucketSnapshot& bucket : snapshot.buckets) {
     there.insert(1 + uint64_t{bucket.bucket});
   }
   for (const auto& [key, slot] : buckets_.of_job(job.id)) {
     if (!there.contains(key.second) && snapshot.id != 0) {
-      store(&records[slot], Blank<BucketRecord>().record);
-      buckets_.release(key);
+      erase_record(buckets_, key);
     }
   }
   for (const engine::BucketSnapshot& bucket : snapshot.buckets) {
     if (bucket.bucket == 0 && bucket.operations == 0) {
       continue;  // the barrier's, not used
     }
-    const int slot = take(buckets_, {job.id, 1 + uint64_t{bucket.bucket}});
+    const int slot = take(buckets_, {job.id, 1 + uint64_t{bucket.bucket}}, job.identity.uid);
     if (slot < 0) {
       continue;
     }
     Blank<BucketRecord> blank;
-    BucketRecord& record = blank.record;
-    record.phase = static_cast<uint32_t>(bucket.phase);
-    record.id = 1 + uint64_t{bucket.bucket};
-    record.job = job.id;
-    record.bucket = bucket.bucket;
-    record.dtype = bucket.dtype;
-    put(record.name, bucket.name);
-    put(record.codec, bucket.codec);
-    record.elements = bucket.elements;
-    record.sequence = bucket.sequence;
-    record.operations = bucket.operations;
-    record.not_finite = bucket.not_finite;
-    record.raw_bytes = bucket.raw_bytes;
-    record.payload_bytes = bucket.payload_bytes;
-    record.header_bytes = bucket.header_bytes;
-    record.received_bytes = bucket.received_bytes;
-    record.residual_bytes = bucket.residual_bytes;
-    record.density = bucket.density;
-    record.residual_norm = bucket.residual_norm;
-    record.warm_stage = bucket.warm_stage;
-    record.missing_ranks = bucket.missing_ranks;
-    record.last_ns = bucket.last_ns;
-    record.total_ns = bucket.total_ns;
-    record.gather_total_ns = bucket.gather_total_ns;
-    record.hop = bucket.hop;
-    record.hops = bucket.hops;
-    record.waits_for_node = bucket.waits_for_node;
-    record.operation = bucket.operation;
-    store(&records[slot], record);
+    fill(job.id, bucket, &blank.record);
+    store(&table<BucketRecord>(kBucketsAt)[slot], blank.record);
   }
 }
 
 void CountersPage::write_peers(const JobFacts& job) {
   uint64_t id = 0;
   for (const JobFacts::Peer& peer : job.peers) {
-    const int slot = take(peers_, {job.id, ++id});
+    const int slot = take(peers_, {job.id, ++id}, job.identity.uid);
     if (slot < 0) {
       continue;
     }
     Blank<PeerRecord> blank;
-    PeerRecord& record = blank.record;
-    record.state = static_cast<uint32_t>(peer.state);
-    record.id = id;
-    record.job = job.id;
-    put(record.node, peer.node);
-    put(record.ranks, peer.ranks);
-    put(record.address, peer.address);
-    put(record.path, path_);
-    record.heartbeat_ns = peer.heartbeat_ns;
-    record.node_index = peer.node_index;
-    store(&table<PeerRecord>(kPeersAt)[slot], record);
+    fill(job.id, id, peer, path_, &blank.record);
+    store(&table<PeerRecord>(kPeersAt)[slot], blank.record);
   }
 }
 

@@ -1,7 +1,8 @@
 // The daemon's side of the counters page (client/layout/counters_layout.h). One thread writes: the control
 // thread, with what the engine's thread has told it; so a page that moves proves that both turn.
 //
-// A job that has ended stays visible for a minute, or until its place is needed.
+// A job that has ended stays visible for a minute, or until its place is needed. The tables are the users' in
+// equal parts: where one is full, who has fewer places takes one from the user who has most.
 #pragma once
 
 #include <map>
@@ -49,8 +50,10 @@ class CountersPage {
   void write_buckets(const JobFacts& job, const engine::JobSnapshot& snapshot);
   void write_peers(const JobFacts& job);
   void erase_job(uint64_t job);
-  bool make_room();  // forgets the job that ended first
-  int take(Slots& slots, Slots::Key key);
+  void erase_record(Slots& slots, Slots::Key key);
+  // Of a job that has ended, else of the user who has most, if `uid` has fewer.
+  bool make_room(Slots& slots, uint32_t uid);
+  int take(Slots& slots, Slots::Key key, uint32_t uid);  // -1: no place
 
   // Places in the image.
   template <typename Record>

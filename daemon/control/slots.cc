@@ -1,5 +1,7 @@
 #include "daemon/control/slots.h"
 
+#include <algorithm>
+
 namespace gradwire::control {
 
 Slots::Slots(uint32_t count) {
@@ -8,7 +10,7 @@ Slots::Slots(uint32_t count) {
   }
 }
 
-int Slots::take(Key key) {
+int Slots::take(Key key, uint32_t uid) {
   const auto found = used_.find(key);
   if (found != used_.end()) {
     return found->second;
@@ -19,6 +21,8 @@ int Slots::take(Key key) {
   const int slot = free_.back();
   free_.pop_back();
   used_.emplace(key, slot);
+  held_[uid].insert(key);
+  owners_.emplace(key.first, uid);
   return slot;
 }
 
@@ -26,11 +30,46 @@ std::vector<std::pair<Slots::Key, int>> Slots::of_job(uint64_t job) const {
   return {used_.lower_bound({job, 0}), used_.lower_bound({job + 1, 0})};
 }
 
+std::vector<uint64_t> Slots::jobs() const {
+  std::vector<uint64_t> jobs;
+  for (const auto& [job, uid] : owners_) {
+    jobs.push_back(job);
+  }
+  return jobs;
+}
+
+std::optional<uint32_t> Slots::owner(uint64_t job) const {
+  const auto found = owners_.find(job);
+  return found == owners_.end() ? std::nullopt : std::optional(found->second);
+}
+
+size_t Slots::held(uint32_t uid) const {
+  const auto found = held_.find(uid);
+  return found == held_.end() ? 0 : found->second.size();
+}
+
+std::optional<uint32_t> Slots::richest() const {
+  const auto most = std::max_element(held_.begin(), held_.end(), [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  return most == held_.end() ? std::nullopt : std::optional(most->first);
+}
+
 void Slots::release(Key key) {
   const auto found = used_.find(key);
-  if (found != used_.end()) {
-    free_.push_back(found->second);
-    used_.erase(found);
+  if (found == used_.end()) {
+    return;
+  }
+  free_.push_back(found->second);
+  used_.erase(found);
+  const auto owner = owners_.find(key.first);
+  const auto held = held_.find(owner->second);
+  held->second.erase(key);
+  if (held->second.empty()) {
+    held_.erase(held);
+  }
+  if (of_job(key.first).empty()) {
+    owners_.erase(owner);
   }
 }
 

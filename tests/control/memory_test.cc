@@ -231,6 +231,62 @@ TEST_F(Runtime, CountersMakeRoomForTheLivingAndCountWhatDoesNotFit) {
   EXPECT_GT(reader.records<layout::CountersHeader>(0)->records_dropped.load(), 0u);
 }
 
+// One user fills every table; another one's job is shown all the same, and both keep what they have.
+TEST_F(Runtime, CountersShareTheirPlacesBetweenUsers) {
+  auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
+  ASSERT_TRUE(page.ok());
+  const Reader reader(directory_);
+  std::vector<JobFacts> jobs;
+  std::vector<engine::JobSnapshot> snapshots;
+  for (uint64_t id = 1; id <= 70; ++id) {
+    JobFacts hog = facts(id);
+    hog.ranks.resize(30);
+    hog.peers.resize(30);
+    for (uint32_t rank = 0; rank < 30; ++rank) {
+      hog.ranks[rank].rank = rank;
+    }
+    engine::JobSnapshot snapshot;
+    snapshot.id = id;
+    snapshot.buckets.resize(2000);
+    for (uint32_t bucket = 0; bucket < 2000; ++bucket) {
+      snapshot.buckets[bucket].bucket = bucket + 1;
+    }
+    jobs.push_back(std::move(hog));
+    snapshots.push_back(std::move(snapshot));
+  }
+  (*page)->publish(jobs, snapshots, 1);
+  JobFacts small = facts(71);
+  small.identity = {8, "small", "0"};
+  jobs.push_back(small);
+  snapshots.push_back(snapshot(71, 1));
+  std::vector<std::byte> before;
+  for (uint64_t round = 2; round < 5; ++round) {
+    (*page)->publish(jobs, snapshots, round);
+    uint64_t at = sizeof(layout::CountersHeader);
+    size_t found = 0;
+    const auto count = [&]<typename Record>(uint32_t places, const Record*, auto job_of) {
+      for (uint32_t i = 0; i < places; ++i) {
+        const auto* record = reader.records<Record>(at + i * sizeof(Record));
+        found += record->id != 0 && job_of(*record) == 71 ? 1 : 0;
+      }
+      at += places * sizeof(Record);
+    };
+    const auto job_of = [](const auto& record) { return record.job; };
+    count(layout::kCounterJobs, static_cast<const layout::JobRecord*>(nullptr),
+          [](const layout::JobRecord& record) { return record.id; });
+    count(layout::kCounterRanks, static_cast<const layout::RankRecord*>(nullptr), job_of);
+    count(layout::kCounterBuckets, static_cast<const layout::BucketRecord*>(nullptr), job_of);
+    count(layout::kCounterPeers, static_cast<const layout::PeerRecord*>(nullptr), job_of);
+    EXPECT_EQ(found, 1U + 2U + 1U + 1U);
+    EXPECT_GT(reader.records<layout::CountersHeader>(0)->records_dropped.load(), 0U);
+    // Nobody changes places from one round to the next: only the heartbeat in the header does.
+    const auto* bytes = reinterpret_cast<const std::byte*>(reader.page);
+    std::vector<std::byte> now(bytes + sizeof(layout::CountersHeader), bytes + layout::kCountersBytes);
+    EXPECT_TRUE(round == 2 || now == before);
+    before = std::move(now);
+  }
+}
+
 TEST_F(Runtime, CountersAreNeverSeenHalfWritten) {
   auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
   ASSERT_TRUE(page.ok());

@@ -168,12 +168,15 @@ Status Daemon::start_engine() {
   workshop_ = std::make_unique<ThreadWorkshop>(scheduler_);
   node_.emplace(NodeContext{scheduler_, *port_, *workshop_, std::make_shared<QuotaLedger>(config_.quotas),
                             self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
-                            [this](const std::string& rendezvous, Reply<LinkPtr> done) {
-                              peers_->connect(rendezvous, std::move(done));
+                            [this](const std::string& rendezvous, uint32_t uid, Reply<LinkPtr> done) {
+                              peers_->connect(rendezvous, uid, std::move(done));
                             }});
   node_->residuals =
       std::make_shared<ResidualStore>(scheduler_, *workshop_, node_->quotas, config_.clocks.residual_ttl);
   node_->pasts = std::make_shared<PastStore>(scheduler_, config_.clocks.residual_ttl);
+  node_->reaper = std::make_shared<SocketReaper>(
+      [quotas = node_->quotas](uint32_t uid) { return quotas->charge_closing(uid); });
+  GRADWIRE_RETURN_IF_ERROR(node_->reaper->start());
   return ok_status();
 }
 

@@ -132,10 +132,12 @@ Status LocalServer::listen() {
     return failed("cannot set the mode of " + path);
   }
   refuse_descriptors(acceptor.native_handle());
+  acceptor.non_blocking(true, error);
   acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
     return Status(Code::kUnavailable, "cannot listen on " + path + ": " + error.message());
   }
+  end_listener();
   acceptor_ = std::move(acceptor);
   retry_.cancel(error);
   device_ = info.st_dev;
@@ -148,7 +150,7 @@ void LocalServer::stop() {
   error_code ignored;
   retry_.cancel(ignored);
   look_timer_.cancel(ignored);
-  acceptor_.close(ignored);
+  end_listener();
   if (inode_ != 0) {
     unlink(options_.socket.c_str());
     inode_ = 0;
@@ -166,8 +168,8 @@ void LocalServer::close_all() {
 // Cleaners of /run and /tmp remove sockets that are in use: nobody could join any more.
 void LocalServer::look_after_socket() {
   look_timer_.expires_after(kLookAgain);
-  look_timer_.async_wait([this](const error_code& stopped) {
-    if (stopped) {
+  look_timer_.async_wait([this, alive = std::weak_ptr<bool>(alive_)](const error_code& stopped) {
+    if (stopped || alive.expired()) {
       return;
     }
     struct stat info {};
@@ -188,33 +190,73 @@ void LocalServer::look_after_socket() {
   });
 }
 
+// Not Asio's own accept: what it has accepted when it is cancelled, it closes.
 void LocalServer::accept_next() {
-  acceptor_.async_accept([this](const error_code& error, Local::socket socket) {
-    if (error == asio::error::operation_aborted || !acceptor_.is_open()) {
-      return;
+  acceptor_.async_wait(asio::socket_base::wait_read, [this, alive = std::weak_ptr<bool>(alive_),
+                                                      wait = ++accepting_](const error_code& error) {
+    if (!error && !alive.expired() && wait == accepting_) {
+      accept_one();
     }
-    if (error) {
-      accept_failed(error.message());
-      return;
-    }
-    accepted(std::move(socket));
-    accept_next();
   });
 }
 
-void LocalServer::accepted(Local::socket socket) {
-  if (connections_.size() >= kMaxTrainers) {
-    log_warning("trainer_refused", {{"cause", std::to_string(kMaxTrainers) + " trainers are connected"}});
+void LocalServer::accept_one() {
+  if (node_.reaper->waiting() > kMaxClosing) {
+    accept_later();
     return;
   }
+  const int fd = accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const bool nobody = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+  if (fd < 0 && !nobody) {
+    accept_failed(std::strerror(errno));
+    return;
+  }
+  if (fd >= 0) {
+    accepted(fd);
+  }
+  accept_next();
+}
+
+void LocalServer::accepted(int fd) {
   const uint64_t id = ++last_id_;
+  Local::socket socket(context_);
+  error_code error;
+  socket.assign(Local(), fd, error);
+  if (error) {
+    node_.reaper->end(fd, geteuid());
+    log_warning("trainer_refused", {{"cause", error.message()}});
+    return;
+  }
   auto connection = std::make_shared<TrainerConnection>(std::move(socket), *this, id);
-  if (const Status status = connection->start(); !status.ok()) {
+  Status status =
+      connections_.size() < kMaxTrainers
+          ? connection->start()
+          : Status(Code::kResourceExhausted, std::to_string(kMaxTrainers) + " trainers are connected");
+  if (!status.ok()) {
     log_warning("trainer_refused", {{"cause", status.message()}});
     return;
   }
   connections_[id] = std::move(connection);
   make_room();
+}
+
+void LocalServer::end_socket(Local::socket& socket, uint32_t uid) {
+  error_code error;
+  const int fd = socket.release(error);
+  if (!error) {
+    node_.reaper->end(fd, uid);
+  }
+}
+
+void LocalServer::end_listener() {
+  ++accepting_;
+  error_code error;
+  if (acceptor_.is_open()) {
+    const int fd = acceptor_.release(error);
+    if (!error) {
+      node_.reaper->end_listener(fd);
+    }
+  }
 }
 
 void LocalServer::make_room() {
@@ -253,9 +295,13 @@ void LocalServer::accept_failed(const std::string& cause) {
                                   {"cause", cause},
                                   {"remedy", "raise LimitNOFILE if descriptors are short"}});
   }
+  accept_later();
+}
+
+void LocalServer::accept_later() {
   retry_.expires_after(kAcceptAgain);
-  retry_.async_wait([this](const error_code& stopped) {
-    if (!stopped) {
+  retry_.async_wait([this, alive = std::weak_ptr<bool>(alive_)](const error_code& stopped) {
+    if (!stopped && !alive.expired()) {
       accept_next();
     }
   });

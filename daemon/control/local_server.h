@@ -21,6 +21,8 @@ namespace gradwire::control {
 inline constexpr size_t kMaxTrainers = 4096;
 inline constexpr size_t kMaxUnjoined = 1024;
 inline constexpr size_t kMaxUnjoinedPerUser = 256;
+// Ended connections that are not closed yet: as long as there are more, nobody is accepted.
+inline constexpr size_t kMaxClosing = 1024;
 
 // Held for the daemon's life. kAlreadyExists: another daemon lives in that directory.
 Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory);
@@ -38,13 +40,18 @@ class LocalServer {
   // Removes the socket; trainers that are connected stay until close_all().
   void stop();
   void close_all();
+  // What a trainer may have sent is not closed on this thread.
+  void end_socket(asio::local::stream_protocol::socket& socket, uint32_t uid);
   size_t connections() const { return connections_.size(); }
 
  private:
   friend class TrainerConnection;
   Status listen();
   void accept_next();
-  void accepted(asio::local::stream_protocol::socket socket);
+  void accept_one();
+  void accepted(int fd);
+  void accept_later();
+  void end_listener();
   void make_room();
   void accept_failed(const std::string& cause);
   void look_after_socket();
@@ -61,8 +68,10 @@ class LocalServer {
   std::string complaint_;            // the last one about the socket's file
   Nanoseconds accept_complaint_{};   // when the last one was logged; 0: none
   uint64_t last_id_ = 0;
+  uint64_t accepting_ = 0;  // which wait for somebody to accept counts
   TrainerBuffers buffers_;
   std::map<uint64_t, std::shared_ptr<TrainerConnection>> connections_;  // the older ones first
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace gradwire::control

@@ -153,7 +153,8 @@ Result<engine::JobSpec> Member::job_spec() {
     spec.neighbour_hosts.assign(hosts.begin(), hosts.end());
   }
   for (const uint32_t rank : epoch_->nodes[epoch_->index].ranks) {
-    auto session = make_session_memory(rank, epoch_->world, ++node_.last_generation);
+    auto session =
+        make_session_memory(rank, epoch_->world, ++node_.last_generation, node_.reaper, identity_.uid);
     GRADWIRE_RETURN_IF_ERROR(session.status());
     locals_.at(rank).session = *session;
     engine::LocalRank engine_rank;

@@ -98,7 +98,7 @@ void Member::send_joins() {
 }
 
 void Member::connect() {
-  node_.connect(rendezvous_, [weak = weak_from_this()](const Result<LinkPtr>& link) {
+  node_.connect(rendezvous_, identity_.uid, [weak = weak_from_this()](const Result<LinkPtr>& link) {
     const auto self = weak.lock();
     if (self && !self->over()) {
       self->connected(link);

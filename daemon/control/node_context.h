@@ -29,11 +29,13 @@ struct NodeContext {
   NodeInfo self;
   Nanoseconds peer_timeout{};
   Nanoseconds operation_timeout{};
-  // To the coordinating daemon; empty = this one. kUnavailable: trying again may help.
-  std::function<void(const std::string& rendezvous, Reply<LinkPtr> done)> connect;
+  // To the coordinating daemon, for user `uid`; empty = this one. kUnavailable: trying again may help.
+  std::function<void(const std::string& rendezvous, uint32_t uid, Reply<LinkPtr> done)> connect;
   // What outlives an epoch; where one is missing, nothing of its kind is kept.
   std::shared_ptr<ResidualStore> residuals = nullptr;
   std::shared_ptr<PastStore> pasts = nullptr;
+  // Ends the sockets that a trainer holds the other end of.
+  std::shared_ptr<SocketReaper> reaper = std::make_shared<SocketReaper>();
   uint64_t last_job = 0;         // ids, within the daemon's life
   uint64_t last_generation = 0;  // of sessions' memory
   uint64_t last_session = 0;

@@ -30,11 +30,7 @@ std::string source_text(const asio::ip::address& address) {
 
 struct PeerNetwork::Attempt {
   Attempt(asio::io_context& context, std::string text, Reply<LinkPtr> reply)
-      : rendezvous(std::move(text)),
-        done(std::move(reply)),
-        resolver(context),
-        socket(context),
-        timer(context) {}
+      : rendezvous(std::move(text)), done(std::move(reply)), socket(context), timer(context) {}
   void finish(const Result<LinkPtr>& result) {
     error_code ignored;
     timer.cancel(ignored);
@@ -46,15 +42,16 @@ struct PeerNetwork::Attempt {
   }
   std::string rendezvous;
   Reply<LinkPtr> done;
-  Tcp::resolver resolver;
   Tcp::socket socket;
   asio::steady_timer timer;
 };
 
-PeerNetwork::PeerNetwork(asio::io_context& context, Scheduler& scheduler, const config::PeerOptions& options)
+PeerNetwork::PeerNetwork(asio::io_context& context, Scheduler& scheduler, const config::PeerOptions& options,
+                         Resolver::Lookup lookup)
     : context_(context),
       scheduler_(scheduler),
       options_(options),
+      resolver_(scheduler, std::move(lookup)),
       port_(options.port),
       acceptor_(context),
       retry_(context) {}
@@ -233,7 +230,7 @@ LinkPtr PeerNetwork::link_to_ourselves() {
   return ours;
 }
 
-void PeerNetwork::connect(const std::string& rendezvous, Reply<LinkPtr> done) {
+void PeerNetwork::connect(const std::string& rendezvous, uint32_t uid, Reply<LinkPtr> done) {
   if (rendezvous.empty()) {
     done(link_to_ourselves());
     return;
@@ -248,40 +245,36 @@ void PeerNetwork::connect(const std::string& rendezvous, Reply<LinkPtr> done) {
   attempt->timer.async_wait([attempt](const error_code& error) {
     if (!error) {
       error_code ignored;
-      attempt->resolver.cancel();
       attempt->socket.close(ignored);
       attempt->finish(Status(Code::kUnavailable, attempt->rendezvous + " does not answer"));
     }
   });
   const uint16_t port = parsed->port != 0 ? parsed->port : port_;
-  // Names are looked up one after the other, and somebody's may take long.
   error_code not_digits;
   const auto address = asio::ip::make_address(parsed->host, not_digits);
   if (!not_digits) {
-    resolved(attempt, Tcp::resolver::results_type::create(Tcp::endpoint(address, port), parsed->host,
-                                                          std::to_string(port)));
+    resolved(attempt, port, {address});
     return;
   }
-  attempt->resolver.async_resolve(
-      parsed->host, std::to_string(port), Tcp::resolver::numeric_service,
-      [this, attempt, alive = std::weak_ptr<bool>(alive_)](const error_code& error,
-                                                           const Tcp::resolver::results_type& endpoints) {
-        if (alive.expired() || !attempt->done) {
-          return;
-        }
-        if (error) {
-          attempt->finish(Status(Code::kUnavailable, "the host of the rendezvous '" + attempt->rendezvous +
-                                                         "' is not found: " + error.message()));
-          return;
-        }
-        resolved(attempt, endpoints);
-      });
+  resolver_.resolve(uid, parsed->host, [this, attempt, port](const Result<Resolver::Addresses>& addresses) {
+    if (!attempt->done) {
+      return;
+    }
+    if (!addresses.ok()) {
+      attempt->finish(Status(Code::kUnavailable, "the host of the rendezvous '" + attempt->rendezvous +
+                                                     "' is not found: " + addresses.status().message()));
+      return;
+    }
+    resolved(attempt, port, *addresses);
+  });
 }
 
-void PeerNetwork::resolved(const std::shared_ptr<Attempt>& attempt,
-                           const Tcp::resolver::results_type& endpoints) {
-  for (const auto& entry : endpoints) {
-    if (is_ourselves(entry.endpoint())) {
+void PeerNetwork::resolved(const std::shared_ptr<Attempt>& attempt, uint16_t port,
+                           const Resolver::Addresses& addresses) {
+  const auto endpoints = std::make_shared<std::vector<Tcp::endpoint>>();
+  for (const auto& address : addresses) {
+    endpoints->emplace_back(address, port);
+    if (is_ourselves(endpoints->back())) {
       attempt->finish(link_to_ourselves());
       return;
     }
@@ -293,11 +286,10 @@ void PeerNetwork::resolved(const std::shared_ptr<Attempt>& attempt,
                                "key on all nodes"));
     return;
   }
-  auto next = std::make_shared<Tcp::resolver::results_type>(endpoints);
   asio::async_connect(
-      attempt->socket, *next,
-      [this, attempt, next, alive = std::weak_ptr<bool>(alive_)](const error_code& error,
-                                                                 const Tcp::endpoint&) {
+      attempt->socket, *endpoints,
+      [this, attempt, endpoints, alive = std::weak_ptr<bool>(alive_)](const error_code& error,
+                                                                      const Tcp::endpoint&) {
         if (alive.expired() || !attempt->done) {
           return;
         }

@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "daemon/control/asio_scheduler.h"
 #include "daemon/control/node_context.h"
+#include "daemon/control/resolver.h"
 #include "daemon/control/tls_context.h"
 #include "daemon/control/tls_link.h"
 
@@ -36,7 +37,9 @@ class PeerNetwork {
  public:
   using Accept = std::function<void(LinkPtr)>;
 
-  PeerNetwork(asio::io_context& context, Scheduler& scheduler, const config::PeerOptions& options);
+  // `lookup` is for tests: of host names.
+  PeerNetwork(asio::io_context& context, Scheduler& scheduler, const config::PeerOptions& options,
+              Resolver::Lookup lookup = nullptr);
   ~PeerNetwork();
 
   // With a key: listens. Without one: nothing; jobs stay on this node. Links whose key was proven go to
@@ -51,8 +54,8 @@ class PeerNetwork {
   bool has_key() const { return contexts_.has_value(); }
   uint16_t port() const { return port_; }  // bound; configured if not listening
 
-  // A link to the daemon at `rendezvous`; to ourselves it stays inside the process.
-  void connect(const std::string& rendezvous, Reply<LinkPtr> done);
+  // A link to the daemon at `rendezvous`, for user `uid`; to ourselves it stays inside the process.
+  void connect(const std::string& rendezvous, uint32_t uid, Reply<LinkPtr> done);
 
  private:
   using Tcp = asio::ip::tcp;
@@ -65,7 +68,7 @@ class PeerNetwork {
 
   void accept_next();
   void accepted(Tcp::socket socket);
-  void resolved(const std::shared_ptr<Attempt>& attempt, const Tcp::resolver::results_type& endpoints);
+  void resolved(const std::shared_ptr<Attempt>& attempt, uint16_t port, const Resolver::Addresses& addresses);
   void handshake(const std::shared_ptr<Attempt>& attempt);
   bool is_ourselves(const Tcp::endpoint& endpoint) const;
   LinkPtr link_to_ourselves();
@@ -76,6 +79,7 @@ class PeerNetwork {
   asio::io_context& context_;
   Scheduler& scheduler_;
   config::PeerOptions options_;
+  Resolver resolver_;
   std::optional<TlsContexts> contexts_;
   uint16_t port_ = 0;
   Accept accept_;

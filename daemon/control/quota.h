@@ -73,15 +73,28 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   Result<Charge> charge_session(uint32_t uid) {
     const std::lock_guard lock(mutex_);
     const uint64_t held = sessions_.contains(uid) ? sessions_[uid] : 0;
-    if (held >= limits_.sessions_per_user) {
+    const uint64_t closing = closing_.contains(uid) ? closing_[uid] : 0;
+    if (held + closing >= limits_.sessions_per_user) {
       return Status(Code::kResourceExhausted,
-                    "user " + std::to_string(uid) + " has " + std::to_string(held) +
-                        " ranks on this node and asks for 1 more; quotas.sessions_per_user is " +
+                    "user " + std::to_string(uid) + " has " + std::to_string(held) + " ranks on this node" +
+                        (closing == 0 ? ""
+                                      : ", and " + std::to_string(closing) +
+                                            " ended ones whose sockets still close the descriptors that they "
+                                            "were sent,") +
+                        " and asks for 1 more; quotas.sessions_per_user is " +
                         std::to_string(limits_.sessions_per_user) +
                         ": end another job, or raise it in the daemon's configuration");
     }
     ++sessions_[uid];
     return token([self = shared_from_this(), uid] { self->release(self->sessions_, uid, 1); });
+  }
+
+  // Of a socket that is ended and whose closing may take long: it takes the place of a session. Never
+  // refused, since it cannot be undone; who holds much of it gets no more sessions.
+  Charge charge_closing(uint32_t uid) {
+    const std::lock_guard lock(mutex_);
+    ++closing_[uid];
+    return token([self = shared_from_this(), uid] { self->release(self->closing_, uid, 1); });
   }
 
   uint32_t buckets_per_job() const {
@@ -113,7 +126,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
 
   config::QuotaOptions limits_;
   mutable std::mutex mutex_;
-  Held bytes_, jobs_, sessions_;
+  Held bytes_, jobs_, sessions_, closing_;
 };
 
 }  // namespace gradwire::control

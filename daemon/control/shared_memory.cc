@@ -11,8 +11,6 @@
 #include <fstream>
 #include <new>
 
-#include "daemon/engine/bell.h"
-
 namespace gradwire::control {
 namespace {
 
@@ -90,18 +88,21 @@ SharedMemory::~SharedMemory() {
 
 SessionMemory::~SessionMemory() {
   if (daemon_bell.valid()) {
-    engine::close_bell(daemon_bell.release());
+    reaper->end(daemon_bell.release(), uid);
   }
 }
 
-Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world,
-                                                           uint64_t generation) {
+Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world, uint64_t generation,
+                                                           std::shared_ptr<SocketReaper> reaper,
+                                                           uint32_t uid) {
   auto memory = SharedMemory::create("session", layout::kSessionBytes, Access::kBoth);
   if (!memory.ok()) {
     return memory.status();
   }
   auto session = std::make_shared<SessionMemory>();
   session->memory = std::move(*memory);
+  session->reaper = std::move(reaper);
+  session->uid = uid;
   int ends[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     return Status(Code::kResourceExhausted,

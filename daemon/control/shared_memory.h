@@ -12,6 +12,7 @@
 #include "client/layout/session_layout.h"
 #include "client/wire/unique_fd.h"
 #include "config/base/result.h"
+#include "daemon/control/socket_reaper.h"
 
 namespace gradwire::control {
 
@@ -43,28 +44,31 @@ class SharedMemory {
   uint64_t bytes_;
 };
 
-// From now on nobody can pass descriptors through the other end. Trainers have none to pass; one whose last
-// copy is in a message to the daemon would be closed by the daemon's thread, and closing can take long (a
-// socket that lingers). Linux 6.16; older kernels know no such option.
+// From now on nobody can pass descriptors through the other end; trainers have none to pass. Linux 6.16:
+// older kernels know no such option, and there plain_bytes.h and socket_reaper.h keep what comes from
+// hurting.
 void refuse_descriptors(int socket);
 
 // A session's rings and its bell (session_layout.h), ready for both sides.
 struct SessionMemory {
   SessionMemory() = default;
-  ~SessionMemory();  // never waits for what the trainer left in the bell
+  ~SessionMemory();  // never waits for what the trainer left in the bell: the reaper does
   SessionMemory(const SessionMemory&) = delete;
   SessionMemory& operator=(const SessionMemory&) = delete;
 
   std::shared_ptr<SharedMemory> memory;
   wire::UniqueFd daemon_bell;
+  std::shared_ptr<SocketReaper> reaper;
+  uint32_t uid = 0;  // the trainer's
   // To pass on, and then to be dropped: the daemon hears of the trainer's end only if it holds no copy.
   std::shared_ptr<wire::UniqueFd> trainer_bell;
 
   layout::SessionHeader* header() const { return static_cast<layout::SessionHeader*>(memory->data()); }
   int bell() const { return daemon_bell.get(); }  // the daemon's end; non-blocking
 };
-Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world,
-                                                           uint64_t generation);
+Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32_t world, uint64_t generation,
+                                                           std::shared_ptr<SocketReaper> reaper,
+                                                           uint32_t uid);
 
 // Whole pages, at least one.
 uint64_t page_rounded(uint64_t bytes);

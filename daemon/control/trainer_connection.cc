@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "daemon/control/log.h"
+#include "daemon/engine/plain_bytes.h"
 
 namespace gradwire::control {
 namespace {
@@ -48,6 +49,10 @@ TrainerConnection::TrainerConnection(asio::local::stream_protocol::socket socket
       server_(server),
       id_(id) {}
 
+TrainerConnection::~TrainerConnection() {
+  end_socket();
+}
+
 Status TrainerConnection::start() {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -59,6 +64,7 @@ Status TrainerConnection::start() {
   uid_ = peer.uid;
   error_code ignored;
   socket_.non_blocking(true, ignored);
+  engine::keep_urgent_in_line(fd);
   if (const int pidfd = open_pidfd(fd, peer.pid); pidfd >= 0) {
     pidfd_.assign(pidfd, ignored);
   }
@@ -88,15 +94,15 @@ void TrainerConnection::wait_readable() {
 }
 
 void TrainerConnection::readable() {
+  using Kind = engine::Taken::Kind;
   std::array<char, 16384> buffer;
-  // Without room for descriptors: what a trainer sends along is closed by the kernel and never gets a number
-  // in this process.
-  const ssize_t received = recv(socket_.native_handle(), buffer.data(), buffer.size(), 0);
-  if (received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR)) {
+  const engine::Taken taken = engine::take_plain(socket_.native_handle(), buffer);
+  if (taken.kind == Kind::kEnd) {
     socket_ended();
-    return;
-  }
-  if ((received < 0 || take_documents(buffer.data(), static_cast<size_t>(received))) && !ended_) {
+  } else if (taken.kind == Kind::kDescriptors) {
+    refuse_and_end(Status(Code::kInvalidArgument, "the trainer sent descriptors" + pid_text() +
+                                                      "; a daemon takes none, send documents only"));
+  } else if ((taken.kind == Kind::kNothing || take_documents(buffer.data(), taken.count)) && !ended_) {
     wait_readable();
   }
 }
@@ -293,6 +299,12 @@ void TrainerConnection::end(const std::string& why) {
   server_.forget(id_);
 }
 
+void TrainerConnection::end_socket() {
+  if (socket_.is_open()) {
+    server_.end_socket(socket_, uid_);
+  }
+}
+
 void TrainerConnection::close() {
   if (!ended_) {
     ended_ = true;
@@ -300,7 +312,7 @@ void TrainerConnection::close() {
     error_code ignored;
     deadline_.cancel(ignored);
     death_timer_.cancel(ignored);
-    socket_.close(ignored);
+    end_socket();
     pidfd_.close(ignored);
     outbox_.clear();
   }

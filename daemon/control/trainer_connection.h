@@ -22,6 +22,10 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
  public:
   TrainerConnection(asio::local::stream_protocol::socket socket, LocalServer& server, uint64_t id);
 
+  ~TrainerConnection();
+  TrainerConnection(const TrainerConnection&) = delete;
+  TrainerConnection& operator=(const TrainerConnection&) = delete;
+
   Status start();
   // The daemon stops: what was sent goes out first, as far as the socket takes it at once.
   void close();
@@ -48,6 +52,7 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
   void watch(bool progress);
   bool account();
   void wait_death();
+  void end_socket();
   bool is_dead() const;
   std::string probe() const;  // why it is gone; empty while it is there
   void socket_ended();

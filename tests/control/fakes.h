@@ -301,7 +301,7 @@ class TestCluster {
     self.operation_timeout_ms = 10000;
     node->context = std::make_unique<NodeContext>(NodeContext{
         scheduler, *node->engine, *node->workshop, std::make_shared<QuotaLedger>(quotas), self, seconds(2),
-        seconds(10), [this, cut = node->cut](const std::string&, Reply<LinkPtr> done) {
+        seconds(10), [this, cut = node->cut](const std::string&, uint32_t, Reply<LinkPtr> done) {
           if (!coordinator || !refusal.ok()) {
             done(refusal.ok() ? Status(Code::kUnavailable, "connection refused") : refusal);
             return;

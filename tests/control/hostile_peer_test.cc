@@ -100,7 +100,7 @@ class HostilePeer : public ::testing::Test {
     networks_.push_back(std::make_unique<PeerNetwork>(context_, scheduler_, options));
     EXPECT_TRUE(networks_.back()->start([](const LinkPtr&) {}).ok());
     std::optional<Status> status;
-    networks_.back()->connect("127.0.0.1:" + std::to_string(port), [&](const Result<LinkPtr>& link) {
+    networks_.back()->connect("127.0.0.1:" + std::to_string(port), 0, [&](const Result<LinkPtr>& link) {
       status = link.status();
       if (link.ok()) {
         heard->link = *link;

@@ -61,7 +61,7 @@ TEST(SharedMemory, ThatIsNotToBeHadIsAnError) {
 }
 
 TEST(SharedMemory, OfASessionHasTheAgreedLayout) {
-  const auto session = make_session_memory(3, 8, 17);
+  const auto session = make_session_memory(3, 8, 17, std::make_shared<SocketReaper>(), 0);
   ASSERT_TRUE(session.ok());
   const layout::SessionHeader& header = *(*session)->header();
   EXPECT_EQ(header.magic, layout::kSessionMagic);
@@ -71,7 +71,7 @@ TEST(SharedMemory, OfASessionHasTheAgreedLayout) {
 }
 
 TEST(SharedMemory, OfASessionHasABellThatTheTrainerCannotMakeTheDaemonWaitAt) {
-  const auto session = make_session_memory(0, 1, 1);
+  const auto session = make_session_memory(0, 1, 1, std::make_shared<SocketReaper>(), 0);
   ASSERT_TRUE(session.ok());
   const int daemon = (*session)->bell();
   const int trainer = (*session)->trainer_bell->get();

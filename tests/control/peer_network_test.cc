@@ -26,7 +26,7 @@ class Peers : public ::testing::Test {
   ~Peers() override { std::filesystem::remove_all(directory_); }
 
   std::unique_ptr<PeerNetwork> network(const std::string& key, const std::string& listen = "127.0.0.1",
-                                       uint64_t max_document = 1 << 20) {
+                                       uint64_t max_document = 1 << 20, Resolver::Lookup lookup = nullptr) {
     config::PeerOptions options;
     options.listen = listen;
     options.port = 0;
@@ -36,7 +36,7 @@ class Peers : public ::testing::Test {
       std::ofstream(options.key_file) << key << "\n";
       chmod(options.key_file.c_str(), 0600);
     }
-    auto made = std::make_unique<PeerNetwork>(context_, scheduler_, options);
+    auto made = std::make_unique<PeerNetwork>(context_, scheduler_, options, std::move(lookup));
     const Status status = made->start([this](LinkPtr link) {
       link->start([this](const Json& document) { received_.push_back(document); },
                   [this](const Status& why) { closed_.push_back(why); });
@@ -58,7 +58,7 @@ class Peers : public ::testing::Test {
 
   Result<LinkPtr> connect(PeerNetwork& from, const std::string& rendezvous) {
     std::optional<Result<LinkPtr>> answer;
-    from.connect(rendezvous, [&answer](const Result<LinkPtr>& link) { answer = link; });
+    from.connect(rendezvous, 7, [&answer](const Result<LinkPtr>& link) { answer = link; });
     EXPECT_TRUE(run_until([&] { return answer.has_value(); }));
     return answer ? *answer : Result<LinkPtr>(Status(Code::kInternal, "no answer"));
   }

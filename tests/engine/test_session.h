@@ -44,7 +44,7 @@ class TestSession {
   int bell() const { return bell_[1]; }  // the client's end
   void end_bell() {                      // the daemon's end
     if (bell_[0] >= 0) {
-      engine::close_bell(std::exchange(bell_[0], -1));
+      ::close(std::exchange(bell_[0], -1));
     }
   }
   void close_bell() {

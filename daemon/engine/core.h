@@ -57,6 +57,8 @@ class Core final : public transport::Receiver {
   // out; broken() is what a coroutine returns after.
   SendBuffer* acquire(Bucket& bucket);
   void release(SendBuffer* buffer) { pool_.release(buffer); }
+  // What acquire() counts for those that need no buffer: a segment is as much work where it stays here.
+  void count_segment() { ++segments_; }
   struct Outgoing {
     MessageKind kind = MessageKind::kReduce;
     uint32_t hop = 0, chunk = 0, segment = 0;
@@ -95,7 +97,7 @@ class Core final : public transport::Receiver {
   // How much of one job is done before the others get their turn: steps, and segments that these encode.
   struct Turn {
     size_t steps = 0;
-    uint64_t segments_end = 0;  // of pool_.acquired()
+    uint64_t segments_end = 0;  // of segments_
   };
 
   // submissions.cc
@@ -161,7 +163,8 @@ class Core final : public transport::Receiver {
   std::vector<std::unique_ptr<Job>> jobs_;
   FlatMap<Job> by_key_;  // first 8 bytes of the key
   uint64_t jobs_version_ = 0;
-  uint32_t running_ = 0;  // operations in flight, all jobs
+  uint32_t running_ = 0;   // operations in flight, all jobs
+  uint64_t segments_ = 0;  // ever handled: a measure of the work done
   bool failures_ = false;
   uint64_t heartbeat_ns_ = 0;
   EngineCounters counters_;

@@ -99,6 +99,7 @@ Task broadcast_alone(Core& core, Bucket& bucket) {
     if (index % kAloneBurst == kAloneBurst - 1) {
       co_await Yield(core, bucket);
     }
+    core.count_segment();
     copy_bytes(static_cast<std::byte*>(bucket.spec.result) + index * limit, source + index * limit,
                broadcast_segment_bytes(total, limit, index));
   }
@@ -150,6 +151,7 @@ Task allgather_alone(Core& core, Bucket& bucket) {
       handled = 1;
       co_await Yield(core, bucket);
     }
+    core.count_segment();
     copy_bytes(place(bucket, segment), shard_source(bucket, segment), segment.elements * bucket.dtype_bytes);
   }
   core.end_part(bucket);

@@ -9,8 +9,8 @@ namespace {
 
 // How often the sessions are told that the engine looks at them.
 constexpr uint64_t kHeartbeatNs = 10'000'000;
-// What one job may do before the others get their turn: operations that end and begin, or go on encoding; and
-// segments, of about 0.1 ms each. A step may exceed it by its own burst.
+// What one job may do before the others get their turn: operations that end and begin, or go on; and segments
+// that these encode or copy, of about 0.1 ms each. A step may exceed it by its own burst.
 constexpr size_t kJobTurn = 32;
 constexpr uint64_t kTurnSegments = 16;
 // Warnings told in one round.
@@ -53,13 +53,13 @@ size_t Core::poll() {
 Core::Turn Core::turn(size_t steps) const {
   Turn turn;
   turn.steps = steps;
-  turn.segments_end = pool_.acquired() + kTurnSegments;
+  turn.segments_end = segments_ + kTurnSegments;
   return turn;
 }
 
 // The first step is always allowed.
 bool Core::may_go_on(const Turn& turn, size_t steps) const {
-  return steps == 0 || (steps < turn.steps && pool_.acquired() < turn.segments_end);
+  return steps == 0 || (steps < turn.steps && segments_ < turn.segments_end);
 }
 
 // What is left over comes next time.

@@ -44,13 +44,10 @@ class BufferPool {
     }
     SendBuffer* const buffer = free_.back();
     free_.pop_back();
-    ++acquired_;
     return buffer;
   }
   void release(SendBuffer* buffer) { free_.push_back(buffer); }  // never beyond the reserved capacity
   size_t size() const { return buffers_.size(); }
-  size_t lent() const { return buffers_.size() - free_.size(); }
-  uint64_t acquired() const { return acquired_; }  // ever: a measure of the work done
 
  private:
   struct Free {
@@ -60,7 +57,6 @@ class BufferPool {
 
   Core& core_;
   const size_t bytes_;
-  uint64_t acquired_ = 0;
   std::vector<std::unique_ptr<std::byte[], Free>> memory_;
   std::vector<std::unique_ptr<SendBuffer>> buffers_;
   std::vector<SendBuffer*> free_;

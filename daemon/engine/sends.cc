@@ -27,6 +27,7 @@ void GrantSend::on_sent(const Status& status) {
 }
 
 SendBuffer* Core::acquire(Bucket& bucket) {
+  count_segment();
   SendBuffer* const buffer = pool_.acquire();
   if (buffer == nullptr) {
     fail_operation(bucket,

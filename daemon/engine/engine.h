@@ -90,7 +90,8 @@ struct OperationView {
   uint64_t sequence = 0;                 // that it is about: in flight, gathering, or the last one
   uint32_t hop = 0, hops = 0;            // the hop whose message must come next, of 2P-2 (P-1 where it only
                                          // reduces or only distributes)
-  uint32_t waits_for_node = UINT32_MAX;  // whose message must come next: a neighbour; UINT32_MAX: nobody's
+  // A neighbour: whose message must come next, or who must start or take this node's; UINT32_MAX: nobody.
+  uint32_t waits_for_node = UINT32_MAX;
   std::vector<uint32_t> missing_ranks;   // local ranks that have not submitted it
 };
 // "gathering", "waiting for node b (index 1) to start", "reducing, hop 2 of 6, waiting for node a (index 0)":

@@ -23,30 +23,45 @@ uint64_t sequence_of(const Bucket& bucket) {
   return bucket.gather.count > 0 ? bucket.gather.sequence : bucket.operation.sequence;
 }
 
+// Whose turn it is, in a ring. A broadcast's other nodes need nothing of their right neighbour; everybody
+// else does, since its share must come round or their own must go there.
+void view_waiting(const Bucket& bucket, OperationView* view) {
+  const Operation& operation = bucket.operation;
+  const bool passes_on = operation.signature.operation == layout::kOpBroadcast && operation.receives;
+  if (!operation.granted && !passes_on) {
+    view->phase = layout::BucketPhase::kGranting;
+    view->waits_for_node = bucket.job->right_node;
+  } else {
+    // With everything here, what this node adds has not all gone out: the link to the right is full.
+    const bool awaits = operation.receives && operation.arrivals_left > 0;
+    view->waits_for_node = awaits ? bucket.job->left_node : bucket.job->right_node;
+  }
+}
+
 void view_running(const Core& core, const Bucket& bucket, OperationView* view) {
   const Operation& operation = bucket.operation;
   const Job& job = *bucket.job;
   const uint32_t nodes = job.spec.nodes;
-  const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
-  view->phase = operation.gathering ? layout::BucketPhase::kDistributing : layout::BucketPhase::kReducing;
-  if (broadcast) {
+  const uint8_t kind = operation.signature.operation;
+  const bool distributes = kind == layout::kOpBroadcast || kind == layout::kOpAllgather;
+  view->phase = distributes ? layout::BucketPhase::kDistributing : layout::BucketPhase::kReducing;
+  if (nodes == 1) {
+    return;
+  }
+  if (kind == layout::kOpBroadcast) {
     // Its messages do not count hops: the root's are at hop 0 on its right neighbour.
     const uint32_t root = job.spec.rank_node[operation.signature.root];
     view->hops = nodes - 1;
     view->hop = operation.receives ? (job.spec.node_index + nodes - root) % nodes - 1 : 0;
-    view->phase = layout::BucketPhase::kDistributing;
-  } else if (nodes > 1) {
+  } else {
     const uint32_t awaited = awaited_hop(core, bucket);
     view->hops = operation.end_hop - operation.first_hop;
     view->hop = std::min(awaited - operation.first_hop, view->hops - 1);
-    view->phase = awaited + 1 < nodes ? layout::BucketPhase::kReducing : layout::BucketPhase::kDistributing;
+    if (kind != layout::kOpReduceScatter && awaited + 1 >= nodes) {
+      view->phase = layout::BucketPhase::kDistributing;
+    }
   }
-  if (nodes > 1 && !operation.granted) {
-    view->phase = layout::BucketPhase::kGranting;
-    view->waits_for_node = job.right_node;
-  } else if (operation.receives && operation.arrivals_left > 0) {
-    view->waits_for_node = job.left_node;
-  }
+  view_waiting(bucket, view);
 }
 
 OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence) {

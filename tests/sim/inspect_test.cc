@@ -37,6 +37,13 @@ void pass(Cluster& cluster, uint64_t ns) {
   cluster.run_until([] { return false; }, ns);
 }
 
+Request request_of(uint8_t operation, uint32_t root = 0) {
+  Request request;
+  request.operation = operation;
+  request.root = root;
+  return request;
+}
+
 TEST(Inspect, ShowsWhoHasNotSubmitted) {
   Cluster cluster(cluster_of(2, 3));
   cluster.add_bucket(1, bucket_of(100'000));
@@ -121,10 +128,7 @@ TEST(Inspect, CountsABroadcastsHopsFromItsRoot) {
   Cluster cluster(cluster_of(4, 1));
   cluster.add_bucket(1, bucket_of(100'000));
   cluster.network().cut("node-3", "node-0");
-  Request request;
-  request.operation = layout::kOpBroadcast;
-  request.root = 2;
-  cluster.submit_all(1, request);
+  cluster.submit_all(1, request_of(layout::kOpBroadcast, 2));
   pass(cluster, 6 * kSecond);
   EXPECT_EQ(sentence(cluster, 3), "complete, its last messages to node node-0 (index 0) under way");
   EXPECT_EQ(sentence(cluster, 0), "distributing, hop 2 of 3, waiting for node node-3 (index 3)");
@@ -134,30 +138,82 @@ TEST(Inspect, CountsABroadcastsHopsFromItsRoot) {
   ASSERT_TRUE(cluster.finish(1));
 }
 
-TEST(Inspect, ShowsWhatHoldsUpAnOperationWhoseRanksAreAllThere) {
-  ClusterOptions options = cluster_of(2, 1);
-  options.network.inline_completions = options.network.late_completions = 0;
-  Cluster cluster(options);
-  cluster.add_bucket(1, bucket_of(100));
-  cluster.submit_all(1);
-  cluster.run_until([&] {
-    if (cluster.rank(0).completion(1) != nullptr) {
-      return true;
-    }
-    cluster.network().cut("node-0", "node-1");  // nothing new leaves
-    cluster.network().heal("node-0", "node-1");
-    return false;
-  });
-  cluster.network().cut("node-0", "node-1");
-  cluster.submit(0, 1);
-  pass(cluster, kSecond);
-  if (view(cluster, 0, 2).phase == BucketPhase::kDone) {
-    EXPECT_EQ(view(cluster, 0, 2).sequence, 1u);
-    EXPECT_EQ(sentence(cluster, 0, 2), "complete, its last messages to node node-1 (index 1) under way");
-  } else {
-    EXPECT_EQ(view(cluster, 0, 2).phase, BucketPhase::kReducing);
+// Three nodes in the midst of an operation that all have started; what node 0 still has to send is stuck.
+struct Stuck {
+  explicit Stuck(uint8_t operation) : cluster(options()) {
+    cluster.add_bucket(1, bucket_of(600'000));
+    cluster.submit_all(1, request_of(operation));
+    pass(cluster, 200'000);
+    cluster.network().cut("node-0", "node-1");
+    pass(cluster, 6 * kSecond);
   }
+  ~Stuck() {
+    cluster.network().heal("node-0", "node-1");
+    EXPECT_TRUE(cluster.finish(1));
+  }
+  static ClusterOptions options() {
+    ClusterOptions options = cluster_of(3, 1);
+    options.network.send_window = 2;
+    options.network.bytes_per_second = 100'000'000;
+    return options;
+  }
+  Cluster cluster;
+};
+
+TEST(Inspect, ShowsThatAReduceScatterCannotSendOn) {
+  Stuck stuck(layout::kOpReduceScatter);
+  EXPECT_EQ(sentence(stuck.cluster, 0), "reducing, hop 2 of 2, waiting for node node-1 (index 1)");
+  EXPECT_EQ(sentence(stuck.cluster, 1), "reducing, hop 1 of 2, waiting for node node-0 (index 0)");
+  EXPECT_EQ(sentence(stuck.cluster, 2), "reducing, hop 2 of 2, waiting for node node-1 (index 1)");
+  EXPECT_EQ(snapshot(stuck.cluster, 0).phase, BucketPhase::kReducing);
+  EXPECT_EQ(snapshot(stuck.cluster, 0).waits_for_node, 1u);
+}
+
+TEST(Inspect, ShowsThatAnAllgatherCannotSendOn) {
+  Stuck stuck(layout::kOpAllgather);
+  EXPECT_EQ(sentence(stuck.cluster, 0), "distributing, hop 2 of 2, waiting for node node-1 (index 1)");
+  EXPECT_EQ(sentence(stuck.cluster, 1), "distributing, hop 1 of 2, waiting for node node-0 (index 0)");
+  EXPECT_EQ(sentence(stuck.cluster, 2), "distributing, hop 2 of 2, waiting for node node-1 (index 1)");
+}
+
+TEST(Inspect, ShowsThatABroadcastsRootCannotSendOn) {
+  Stuck stuck(layout::kOpBroadcast);
+  EXPECT_EQ(sentence(stuck.cluster, 0), "distributing, hop 1 of 2, waiting for node node-1 (index 1)");
+  EXPECT_EQ(sentence(stuck.cluster, 1), "distributing, hop 1 of 2, waiting for node node-0 (index 0)");
+  EXPECT_EQ(sentence(stuck.cluster, 2), "distributing, hop 2 of 2, waiting for node node-1 (index 1)");
+}
+
+TEST(Inspect, ABroadcastsOtherNodesWaitForWhereItComesFrom) {
+  Cluster cluster(cluster_of(3, 1));
+  cluster.add_bucket(1, bucket_of(100'000));
+  const Request request = request_of(layout::kOpBroadcast);
+  cluster.submit(1, 1, request);  // neither neighbour has started
+  pass(cluster, kSecond);
+  EXPECT_EQ(sentence(cluster, 1), "distributing, hop 1 of 2, waiting for node node-0 (index 0)");
+  cluster.submit(0, 1, request);
+  cluster.submit(2, 1, request);
+  ASSERT_TRUE(cluster.finish(1));
+}
+
+TEST(Inspect, ShowsWhatHoldsUpAnOperationWhoseRanksAreAllThere) {
+  Cluster cluster(cluster_of(3, 1));
+  cluster.add_bucket(1, bucket_of(100'000));
+  cluster.network().cut("node-0", "node-1");
+  const Request request = request_of(layout::kOpBroadcast, 2);
+  cluster.submit_all(1, request);
+  pass(cluster, kSecond);
+  ASSERT_NE(cluster.rank(0).completion(1), nullptr);  // but node 1 has not got it from here
+  cluster.submit(0, 1, request);
+  pass(cluster, kSecond);
+  EXPECT_EQ(view(cluster, 0, 2).phase, BucketPhase::kDone);
+  EXPECT_EQ(view(cluster, 0, 2).sequence, 1u);
+  EXPECT_EQ(sentence(cluster, 0, 2), "complete, its last messages to node node-1 (index 1) under way");
   EXPECT_EQ(view(cluster, 0, 1).sequence, 1u);
+  cluster.network().heal("node-0", "node-1");
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.rank(1).completion(1) != nullptr; }));
+  cluster.submit(1, 1, request);
+  cluster.submit(2, 1, request);
+  ASSERT_TRUE(cluster.finish(1));
 }
 
 TEST(Inspect, KnowsNothingOfWhatIsNotThere) {

@@ -1,6 +1,5 @@
 // What arrives: from the transport's call to the coroutine that waits for it. Everything is checked here; a
 // message with an unknown key is nobody's and dropped, one with a known key that does not fit ends its job.
-#include <cstring>
 #include <new>
 
 #include "daemon/engine/collectives.h"
@@ -173,9 +172,7 @@ void Core::keep_early(Bucket& bucket, const MessageHeader& header, std::span<con
     early = early_storage_.back().get();
   }
   early->header = header;
-  if (!payload.empty()) {
-    std::memcpy(early->payload, payload.data(), payload.size());
-  }
+  copy_bytes(early->payload, payload);
   bucket.early.push_back(early->hook);
   ++bucket.early_count;
 }

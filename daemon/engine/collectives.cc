@@ -1,7 +1,5 @@
 #include "daemon/engine/collectives.h"
 
-#include <cstring>
-
 #include "daemon/engine/steps.h"
 
 namespace gradwire::engine {
@@ -78,18 +76,10 @@ bool gather(Core& core, Bucket& bucket, const Arrival& arrival) {
   const bool last = header.hop + 3 == 2 * bucket.job->spec.nodes;
   const bool not_finite = (header.flags & kMessageNotFinite) != 0;
   bucket.operation.not_finite |= not_finite;
-  bucket.operation.gathering = true;
-  if (!last) {
-    SendBuffer* const buffer = core.acquire(bucket);
-    if (buffer == nullptr) {
-      return false;
-    }
-    if (!arrival.payload.empty()) {
-      std::memcpy(buffer->data, arrival.payload.data(), arrival.payload.size());
-    }
-    core.send(
-        bucket, buffer,
-        outgoing(bucket, MessageKind::kGather, header.hop + 1, segment, arrival.payload.size(), not_finite));
+  if (!last && !forward(core, bucket, arrival,
+                        outgoing(bucket, MessageKind::kGather, header.hop + 1, segment,
+                                 arrival.payload.size(), not_finite))) {
+    return false;
   }
   return decode(core, bucket, segment, arrival.payload);
 }

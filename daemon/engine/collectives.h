@@ -10,6 +10,9 @@
 // of chunk c is the node whose ranks' shards are in it.
 #pragma once
 
+#include <cstring>
+#include <span>
+
 #include "daemon/engine/core.h"
 #include "daemon/engine/task.h"
 
@@ -58,6 +61,13 @@ uint32_t awaited_hop(const Core& core, const Bucket& bucket);
 
 inline uint32_t arriving_chunk(uint32_t nodes, uint32_t node, uint32_t hop) {
   return (node + 2 * nodes - hop - 1) % nodes;
+}
+
+// Also of nothing, wherever that may lie.
+inline void copy_bytes(std::byte* to, std::span<const std::byte> from) {
+  if (!from.empty()) {
+    std::memcpy(to, from.data(), from.size());
+  }
 }
 
 // The broadcast's segments: `bytes` cut into pieces of at most `limit`; an empty bucket has one of 0 bytes.

@@ -1,6 +1,4 @@
 // The collectives that only distribute: bytes that nobody computes with.
-#include <cstring>
-
 #include "daemon/engine/shards.h"
 #include "daemon/engine/steps.h"
 
@@ -20,12 +18,6 @@ const std::byte* root_bytes(const Bucket& bucket) {
   return nullptr;  // the submissions' check has refused such a root
 }
 
-void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes != 0) {
-    std::memcpy(to, from, bytes);
-  }
-}
-
 Core::Outgoing broadcast_outgoing(uint64_t index, uint32_t bytes) {
   Core::Outgoing what;
   what.kind = MessageKind::kBroadcast;
@@ -39,8 +31,25 @@ uint64_t bucket_bytes(const Bucket& bucket) {
   return bucket.spec.elements * bucket.dtype_bytes;
 }
 
+std::byte* place(const Bucket& bucket, uint64_t offset) {
+  return static_cast<std::byte*>(bucket.spec.result) + offset;
+}
+
 std::byte* place(const Bucket& bucket, const Segment& segment) {
-  return static_cast<std::byte*>(bucket.spec.result) + segment.first_element * bucket.dtype_bytes;
+  return place(bucket, segment.first_element * bucket.dtype_bytes);
+}
+
+// This node's own bytes set out and go into its result. The result is copied from the buffer, so that a
+// client that scribbles spoils all nodes' result alike. False: the operation has failed.
+bool set_out(Core& core, Bucket& bucket, const std::byte* source, std::byte* result,
+             const Core::Outgoing& what) {
+  SendBuffer* const buffer = core.acquire(bucket);
+  if (buffer != nullptr) {
+    copy_bytes(buffer->data, {source, what.bytes});
+    copy_bytes(result, {buffer->data, what.bytes});
+    core.send(bucket, buffer, what);
+  }
+  return buffer != nullptr;
 }
 
 std::span<const Segment> own_shards(const Bucket& bucket) {
@@ -56,37 +65,25 @@ Task broadcast_root(Core& core, Bucket& bucket) {
   const std::byte* const source = root_bytes(bucket);
   for (uint64_t index = 0; index < broadcast_segments(total, limit); ++index) {
     co_await Room(core, bucket);
-    SendBuffer* const buffer = core.acquire(bucket);
-    if (buffer == nullptr) {
+    const Core::Outgoing what = broadcast_outgoing(index, broadcast_segment_bytes(total, limit, index));
+    if (!set_out(core, bucket, source + index * limit, place(bucket, index * limit), what)) {
       co_return;
     }
-    // The result is copied from the buffer, so that a client that scribbles spoils all nodes' result alike.
-    const uint32_t bytes = broadcast_segment_bytes(total, limit, index);
-    copy_bytes(buffer->data, source + index * limit, bytes);
-    copy_bytes(static_cast<std::byte*>(bucket.spec.result) + index * limit, buffer->data, bytes);
-    core.send(bucket, buffer, broadcast_outgoing(index, bytes));
   }
   core.end_part(bucket);
 }
 
 Task broadcast_relay(Core& core, Bucket& bucket) {
   const Job& job = *bucket.job;
-  const bool forward = job.right_node != job.spec.rank_node[bucket.operation.signature.root];
+  const bool passes_on = job.right_node != job.spec.rank_node[bucket.operation.signature.root];
   while (bucket.operation.arrivals_left > 0) {
     const Arrival& arrival = co_await Receive(bucket);
+    const uint64_t index = arrival.header->segment;
     const auto bytes = static_cast<uint32_t>(arrival.payload.size());
-    const uint32_t index = arrival.header->segment;
-    bucket.operation.gathering = true;
-    if (forward) {
-      SendBuffer* const buffer = core.acquire(bucket);
-      if (buffer == nullptr) {
-        co_return;
-      }
-      copy_bytes(buffer->data, arrival.payload.data(), bytes);
-      core.send(bucket, buffer, broadcast_outgoing(index, bytes));
+    if (passes_on && !forward(core, bucket, arrival, broadcast_outgoing(index, bytes))) {
+      co_return;
     }
-    copy_bytes(static_cast<std::byte*>(bucket.spec.result) + uint64_t{index} * core.broadcast_bytes(),
-               arrival.payload.data(), bytes);
+    copy_bytes(place(bucket, index * core.broadcast_bytes()), arrival.payload);
   }
   core.end_part(bucket);
 }
@@ -100,8 +97,8 @@ Task broadcast_alone(Core& core, Bucket& bucket) {
       co_await Yield(core, bucket);
     }
     core.count_segment();
-    copy_bytes(static_cast<std::byte*>(bucket.spec.result) + index * limit, source + index * limit,
-               broadcast_segment_bytes(total, limit, index));
+    copy_bytes(place(bucket, index * limit),
+               {source + index * limit, broadcast_segment_bytes(total, limit, index)});
   }
   core.end_part(bucket);
 }
@@ -109,16 +106,11 @@ Task broadcast_alone(Core& core, Bucket& bucket) {
 Task allgather_inject(Core& core, Bucket& bucket) {
   for (const Segment& segment : own_shards(bucket)) {
     co_await Room(core, bucket);
-    SendBuffer* const buffer = core.acquire(bucket);
-    if (buffer == nullptr) {
+    const Core::Outgoing what = outgoing(bucket, MessageKind::kGather, bucket.job->spec.nodes - 1, segment,
+                                         segment.elements * bucket.dtype_bytes, false);
+    if (!set_out(core, bucket, shard_source(bucket, segment), place(bucket, segment), what)) {
       co_return;
     }
-    // As for a broadcast: a gradient is read once.
-    const size_t bytes = segment.elements * bucket.dtype_bytes;
-    copy_bytes(buffer->data, shard_source(bucket, segment), bytes);
-    copy_bytes(place(bucket, segment), buffer->data, bytes);
-    core.send(bucket, buffer,
-              outgoing(bucket, MessageKind::kGather, bucket.job->spec.nodes - 1, segment, bytes, false));
   }
   core.end_part(bucket);
 }
@@ -129,17 +121,12 @@ Task allgather_relay(Core& core, Bucket& bucket) {
     const Arrival& arrival = co_await Receive(bucket);
     const MessageHeader& header = *arrival.header;
     const Segment& segment = segments(bucket, header.chunk)[header.segment];
-    const size_t bytes = arrival.payload.size();
-    if (header.hop != last_hop) {
-      SendBuffer* const buffer = core.acquire(bucket);
-      if (buffer == nullptr) {
-        co_return;
-      }
-      copy_bytes(buffer->data, arrival.payload.data(), bytes);
-      core.send(bucket, buffer,
-                outgoing(bucket, MessageKind::kGather, header.hop + 1, segment, bytes, false));
+    if (header.hop != last_hop && !forward(core, bucket, arrival,
+                                           outgoing(bucket, MessageKind::kGather, header.hop + 1, segment,
+                                                    arrival.payload.size(), false))) {
+      co_return;
     }
-    copy_bytes(place(bucket, segment), arrival.payload.data(), bytes);
+    copy_bytes(place(bucket, segment), arrival.payload);
   }
   core.end_part(bucket);
 }
@@ -152,7 +139,8 @@ Task allgather_alone(Core& core, Bucket& bucket) {
       co_await Yield(core, bucket);
     }
     core.count_segment();
-    copy_bytes(place(bucket, segment), shard_source(bucket, segment), segment.elements * bucket.dtype_bytes);
+    copy_bytes(place(bucket, segment),
+               {shard_source(bucket, segment), segment.elements * bucket.dtype_bytes});
   }
   core.end_part(bucket);
 }

@@ -26,7 +26,6 @@ void Core::start(Bucket& bucket) {
   operation.first_ns = bucket.gather.first_ns;
   operation.start_ns = clock_.now_ns();
   operation.not_finite = false;
-  operation.gathering = !reduces(operation.signature.operation);
   operation.burst = 0;
   bucket.gather.count = 0;
   bucket.counters.gather_total_ns += operation.start_ns - operation.first_ns;

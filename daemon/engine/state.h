@@ -50,7 +50,6 @@ struct Operation {
   bool needs_grant = false;  // the right neighbour will say that it has started; nothing is sent before
   bool granted = false;      // it has said so, or will not
   bool not_finite = false;
-  bool gathering = false;      // what arrives is final: for status
   uint64_t first_ns = 0;       // first local submit
   uint64_t start_ns = 0;       // all local ranks submitted
   uint32_t first_hop = 0;      // of messages that arrive; collectives.h, awaited_hop(), says which is next

@@ -69,4 +69,14 @@ inline Core::Outgoing outgoing(const Bucket& bucket, MessageKind kind, uint32_t 
   return what;
 }
 
+// Passes on what has arrived as it is. False: the operation has failed.
+inline bool forward(Core& core, Bucket& bucket, const Arrival& arrival, const Core::Outgoing& what) {
+  SendBuffer* const buffer = core.acquire(bucket);
+  if (buffer != nullptr) {
+    copy_bytes(buffer->data, arrival.payload);
+    core.send(bucket, buffer, what);
+  }
+  return buffer != nullptr;
+}
+
 }  // namespace gradwire::engine

@@ -1,7 +1,6 @@
 #include "tests/client/fake_daemon.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -111,32 +110,18 @@ std::vector<FakeDaemon::Rank*> FakeDaemon::joined() {
   return found;
 }
 
+void FakeDaemon::stand_still(bool still) {
+  const std::lock_guard lock(mutex_);  // nothing that had begun goes on after this
+  still_ = still;
+}
+
 void FakeDaemon::run() {
   while (!stop_) {
     std::vector<pollfd> entries;
-    if (still_) {
-      ::poll(nullptr, 0, 2);
+    if (!serve(&entries)) {
       continue;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      beat();
-      accept_trainers();
-      for (size_t i = 0; i < ranks_.size();) {
-        read_socket(ranks_[i].get());
-        ranks_[i]->socket.valid() ? ++i : (ranks_.erase(ranks_.begin() + static_cast<std::ptrdiff_t>(i)), i);
-      }
-      if (serve_rings() || !prepare_sleep()) {
-        continue;
-      }
-      entries.push_back({kick_.get(), POLLIN, 0});
-      entries.push_back({listener_.get(), POLLIN, 0});
-      for (auto& rank : ranks_) {
-        entries.push_back({rank->socket.get(), POLLIN, 0});
-        entries.push_back({rank->bell.get(), POLLIN, 0});
-      }
-    }
-    ::poll(entries.data(), entries.size(), 100);
+    ::poll(entries.data(), entries.size(), entries.empty() ? 2 : 100);
     uint64_t count = 0;
     (void)!::read(kick_.get(), &count, sizeof(count));
     const std::lock_guard lock(mutex_);
@@ -145,6 +130,29 @@ void FakeDaemon::run() {
       (void)!::recv(rank->bell.get(), rings, sizeof(rings), MSG_DONTWAIT);
     }
   }
+}
+
+bool FakeDaemon::serve(std::vector<pollfd>* entries) {
+  const std::lock_guard lock(mutex_);
+  if (still_) {
+    return true;
+  }
+  beat();
+  accept_trainers();
+  for (size_t i = 0; i < ranks_.size();) {
+    read_socket(ranks_[i].get());
+    ranks_[i]->socket.valid() ? ++i : (ranks_.erase(ranks_.begin() + static_cast<std::ptrdiff_t>(i)), i);
+  }
+  if (serve_rings() || !prepare_sleep()) {
+    return false;
+  }
+  entries->push_back({kick_.get(), POLLIN, 0});
+  entries->push_back({listener_.get(), POLLIN, 0});
+  for (auto& rank : ranks_) {
+    entries->push_back({rank->socket.get(), POLLIN, 0});
+    entries->push_back({rank->bell.get(), POLLIN, 0});
+  }
+  return true;
 }
 
 void FakeDaemon::accept_trainers() {

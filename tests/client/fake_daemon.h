@@ -3,6 +3,8 @@
 // first rank's). What it does wrong on purpose is set in Behaviour before the trainer connects.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -55,7 +57,7 @@ class FakeDaemon {
   void end_epoch(const std::string& cause, bool in_memory = true, bool on_socket = true);
   void die();        // closes every socket; the socket file stays
   void come_back();  // after die(), as a new daemon at the same place
-  void stand_still(bool still) { still_ = still; }
+  void stand_still(bool still);
   void complete_from_now();
   nlohmann::json last_join() const;
   uint64_t orderly_leaves() const;
@@ -92,6 +94,7 @@ class FakeDaemon {
   void listen();
   static void make_memory(Memory* memory, uint64_t bytes, bool seal);
   void run();
+  bool serve(std::vector<pollfd>* entries);  // false: there is more to do
   void accept_trainers();
   void read_socket(Rank* rank);
   void handle(Rank* rank, const nlohmann::json& document);
@@ -119,8 +122,8 @@ class FakeDaemon {
   nlohmann::json last_join_;
   uint64_t operations_ = 0;
   uint64_t leaves_ = 0;
+  bool still_ = false;
   std::atomic<bool> stop_{false};
-  std::atomic<bool> still_{false};
   std::thread thread_;
 };
 

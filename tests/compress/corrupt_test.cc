@@ -1,7 +1,7 @@
 // Messages that are not what a sender wrote: refused or harmless, never read or written out of bounds.
 #include <algorithm>
 
-#include "tests/compress/decode_fuzz.h"
+#include "tests/compress/every_block.h"
 #include "tests/compress/ring_fixture.h"
 
 namespace gradwire::compress {

@@ -14,7 +14,6 @@ namespace gradwire::sim {
 namespace {
 
 using fuzz::Input;
-using fuzz::require;
 
 class Tamper {
  public:
@@ -107,16 +106,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Tamper tamper(input);
   cluster.network().set_filter([&](gradwire::transport::SimMessage& message) { return tamper(message); });
   const uint8_t operations[] = {gradwire::layout::kOpAllreduce, gradwire::layout::kOpAllgather,
-                                gradwire::layout::kOpBroadcast};
+                                gradwire::layout::kOpBroadcast, gradwire::layout::kOpReduceScatter};
   for (uint32_t step = 0; step < 2; ++step) {
     Request request;
-    request.operation = operations[shape / 3 % 3];
+    request.operation = operations[shape / 3 % 4];
     cluster.submit_all(1, request);
     cluster.submit_all(2, Request{});
     cluster.submit_all(3, Request{});
     cluster.submit_all(0, Request{gradwire::layout::kOpBarrier});
     const bool done = cluster.run_until(
-        [&] { return cluster.completed(0) && cluster.completed(1) && cluster.completed(2); }, 10'000'000'000);
+        [&] {
+          bool all = true;
+          for (uint32_t bucket = 0; bucket <= 3; ++bucket) {
+            all = all && cluster.completed(bucket);
+          }
+          return all;
+        },
+        10'000'000'000);
     bool stalled = false;
     for (uint32_t n = 0; n < cluster.nodes(); ++n) {
       stalled = stalled || !cluster.node(n).stalls.empty();

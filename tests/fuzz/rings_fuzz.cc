@@ -6,65 +6,15 @@
 #include <cstring>
 
 #include "tests/fuzz/input.h"
-#include "tests/sim/sim_cluster.h"
+#include "tests/sim/other_job.h"
 
 namespace gradwire::sim {
 namespace {
 
 using fuzz::Input;
-using fuzz::require;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr size_t kMostCommands = 200;
-
-// A job of one rank on node 0, and what its trainer has of it.
-class Neighbour {
- public:
-  explicit Neighbour(Cluster& cluster) : cluster_(cluster) {
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, layout::kSessionBytes)),
-                  [](std::byte* freed) { std::free(freed); });
-    std::memset(memory_.get(), 0, layout::kSessionBytes);
-    auto* const session = reinterpret_cast<layout::SessionHeader*>(memory_.get());
-    submissions_ = layout::RingProducer<layout::Submission>(
-        &session->submissions,
-        reinterpret_cast<layout::Submission*>(memory_.get() + layout::kSubmissionOffset),
-        layout::kRingCapacity);
-    completions_ = layout::RingConsumer<layout::Completion>(
-        &session->completions,
-        reinterpret_cast<layout::Completion*>(memory_.get() + layout::kCompletionOffset),
-        layout::kRingCapacity);
-    engine::JobSpec job;
-    job.id = 2;
-    job.rank_node = {0};
-    engine::LocalRank rank;
-    rank.session = session;
-    rank.memory = memory_;
-    job.local_ranks.push_back(rank);
-    require(cluster.node(0).engine->add_job(job).ok(), "a second job is welcome");
-  }
-
-  void barrier() {
-    layout::Submission barrier{};
-    barrier.sequence = ++sequence_;
-    barrier.scale = 1;
-    barrier.operation = layout::kOpBarrier;
-    bool wake = false;
-    require(submissions_.push(barrier, &wake) == layout::RingState::kOk, "the other job's ring is in order");
-    for (int i = 0; i < 100; ++i) {
-      cluster_.node(0).engine->poll();
-    }
-    layout::Completion completion{};
-    require(completions_.pop(&completion) == layout::RingState::kOk && completion.status == 0,
-            "the other job goes on");
-  }
-
- private:
-  Cluster& cluster_;
-  std::shared_ptr<std::byte> memory_;
-  layout::RingProducer<layout::Submission> submissions_;
-  layout::RingConsumer<layout::Completion> completions_;
-  uint64_t sequence_ = 0;
-};
 
 struct Attack {
   Cluster& cluster;
@@ -190,12 +140,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.network.max_payload = 70'000;
   Cluster cluster(options);
   add_buckets(cluster);
-  Neighbour neighbour(cluster);
+  OtherJob neighbour(cluster, 2, 1);
   Attack attack{cluster, input};
   for (size_t i = 0; i < kMostCommands && !input.empty(); ++i) {
     attack.command();
   }
   cluster.run_until([&] { return !cluster.failure().ok(); }, kSecond);
-  neighbour.barrier();
+  neighbour.submit_all(0);
+  for (int i = 0; i < 100; ++i) {
+    cluster.node(0).engine->poll();
+  }
+  gradwire::fuzz::require(neighbour.complete(0), "the other job goes on");
   return 0;
 }

@@ -28,7 +28,8 @@ def header(kind: int, operation: int, reduce_op: int = 0, root: int = 0, hop: in
 def messages() -> None:
     for name, head, payload in (
         ("reduce", header(1, 1, 1, payload=400), 400),
-        ("gather", header(2, 5, 2, hop=1, payload=64), 64),
+        ("allgather", header(2, 4, hop=1, payload=64), 64),
+        ("reduce_scatter", header(1, 5, 2, hop=1, payload=64), 64),
         ("grant", header(3, 1), 0),
         ("broadcast", header(4, 2, root=3, payload=4000), 4000),
         ("barrier", header(1, 3), 0),

@@ -28,8 +28,6 @@ class EnginePort {
   virtual void note_rank_left(engine::JobId job, uint32_t rank, std::vector<engine::BucketSequence> last) = 0;
   virtual void abort_job(engine::JobId job, Status cause) = 0;
   virtual void remove_job(engine::JobId job) = 0;
-  virtual void missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
-                             std::function<void(std::vector<uint32_t>)> done) = 0;
   virtual void inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
                        std::function<void(engine::OperationView)> done) = 0;
   // What the job has completed here, per bucket; asked before remove_job, after which it is lost.

@@ -38,12 +38,6 @@ void ThreadEnginePort::remove_job(engine::JobId job) {
   thread_.post([job](Engine& engine) { engine.remove_job(job); });
 }
 
-void ThreadEnginePort::missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
-                                     std::function<void(std::vector<uint32_t>)> done) {
-  call([job, bucket, sequence](Engine& engine) { return engine.missing_ranks(job, bucket, sequence); },
-       std::move(done));
-}
-
 void ThreadEnginePort::inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
                                std::function<void(engine::OperationView)> done) {
   call([job, bucket, sequence](Engine& engine) { return engine.inspect(job, bucket, sequence); },

@@ -20,8 +20,6 @@ class ThreadEnginePort final : public EnginePort {
   void note_rank_left(engine::JobId job, uint32_t rank, std::vector<engine::BucketSequence> last) override;
   void abort_job(engine::JobId job, Status cause) override;
   void remove_job(engine::JobId job) override;
-  void missing_ranks(engine::JobId job, uint32_t bucket, uint64_t sequence,
-                     std::function<void(std::vector<uint32_t>)> done) override;
   void inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
                std::function<void(engine::OperationView)> done) override;
   void completed(engine::JobId job, std::function<void(std::vector<engine::BucketSequence>)> done) override;

@@ -40,7 +40,6 @@ class Core final : public transport::Receiver {
   bool busy() const { return running_ != 0; }
 
   // inspect.cc
-  std::vector<uint32_t> missing_ranks(JobId id, uint32_t bucket, uint64_t sequence) const;
   OperationView inspect(JobId id, uint32_t bucket, uint64_t sequence) const;
   std::vector<BucketSequence> completed(JobId id) const;
   JobSnapshot snapshot(JobId id) const;

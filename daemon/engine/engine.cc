@@ -41,10 +41,6 @@ void Engine::remove_job(JobId job) {
   impl_->core.remove_job(job);
 }
 
-std::vector<uint32_t> Engine::missing_ranks(JobId job, uint32_t bucket, uint64_t sequence) const {
-  return impl_->core.missing_ranks(job, bucket, sequence);
-}
-
 OperationView Engine::inspect(JobId job, uint32_t bucket, uint64_t sequence) const {
   return impl_->core.inspect(job, bucket, sequence);
 }

@@ -105,10 +105,8 @@ struct Stall {
   std::string bucket_name;
   uint64_t sequence = 0;
   uint64_t waited_ns = 0;  // since the first local submit
-  std::vector<uint32_t>
-      missing_ranks;      // local ranks that have not submitted; empty: waiting for another node
   bool deadline = false;  // operation_timeout has passed: the listener must end the job
-  OperationView view;
+  OperationView view;     // without missing ranks: it waits for another node
 };
 
 // Told on the engine's thread; must not call back into the engine from inside (post instead).
@@ -157,8 +155,6 @@ class Engine {
   // ranks have left first.
   void remove_job(JobId job);
 
-  // Local ranks that have not submitted (bucket, sequence); empty also if the job or bucket is unknown.
-  std::vector<uint32_t> missing_ranks(JobId job, uint32_t bucket, uint64_t sequence) const;
   // Where (bucket, sequence) is; kIdle also if the job or bucket is unknown.
   OperationView inspect(JobId job, uint32_t bucket, uint64_t sequence) const;
   // Sequence numbers of the last completed operation of every bucket that has completed any, also of a job

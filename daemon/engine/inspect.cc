@@ -155,11 +155,6 @@ std::string describe(const OperationView& view, std::span<const std::string> nod
   return "idle";
 }
 
-std::vector<uint32_t> Core::missing_ranks(JobId id, uint32_t number, uint64_t sequence) const {
-  const Bucket* const bucket = find(id, number);
-  return bucket == nullptr ? std::vector<uint32_t>{} : missing_of(*bucket, sequence);
-}
-
 OperationView Core::inspect(JobId id, uint32_t number, uint64_t sequence) const {
   const Bucket* const bucket = find(id, number);
   return bucket == nullptr || bucket->spec.reducer == nullptr ? OperationView{}
@@ -191,7 +186,6 @@ Stall Core::stall_of(const Bucket& bucket, uint64_t now, bool deadline) const {
   stall.sequence = sequence_of(bucket);
   stall.waited_ns = now - bucket.clock_ns;
   stall.view = view_of(*this, bucket, stall.sequence);
-  stall.missing_ranks = stall.view.missing_ranks;
   stall.deadline = deadline;
   return stall;
 }

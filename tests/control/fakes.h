@@ -116,12 +116,6 @@ class FakeEngine final : public EnginePort {
       }
     }
   }
-  void missing_ranks(engine::JobId, uint32_t, uint64_t,
-                     std::function<void(std::vector<uint32_t>)> done) override {
-    if (answers_stalls) {
-      scheduler_.post([done, ranks = missing] { done(ranks); });
-    }
-  }
   void inspect(engine::JobId, uint32_t, uint64_t, std::function<void(engine::OperationView)> done) override {
     if (answers_stalls) {
       engine::OperationView answer = view;

@@ -86,7 +86,7 @@ TEST(Failure, ACutLinkIsReportedAsAStallAndThenAsADeadline) {
     ASSERT_EQ(cluster.node(n).stalls.size(), 2u);
     EXPECT_FALSE(cluster.node(n).stalls[0].deadline);
     EXPECT_EQ(cluster.node(n).stalls[0].waited_ns, 5 * kSecond);
-    EXPECT_THAT(cluster.node(n).stalls[0].missing_ranks, IsEmpty());
+    EXPECT_THAT(cluster.node(n).stalls[0].view.missing_ranks, IsEmpty());
     EXPECT_EQ(cluster.node(n).stalls[0].bucket_name, "gradients");
     EXPECT_TRUE(cluster.node(n).stalls[1].deadline);
     EXPECT_EQ(cluster.node(n).stalls[1].waited_ns, 60 * kSecond);
@@ -117,11 +117,11 @@ TEST(Failure, ARankThatDoesNotSubmitIsNamed) {
   }
   cluster.run_until([] { return false; }, 400 * kSecond);
   ASSERT_EQ(cluster.node(1).stalls.size(), 2u);
-  EXPECT_THAT(cluster.node(1).stalls[0].missing_ranks, ElementsAre(3, 5));
+  EXPECT_THAT(cluster.node(1).stalls[0].view.missing_ranks, ElementsAre(3, 5));
   EXPECT_EQ(cluster.node(1).stalls[0].sequence, 1u);
-  EXPECT_THAT(cluster.node(1).stalls[1].missing_ranks, ElementsAre(3, 5));
+  EXPECT_THAT(cluster.node(1).stalls[1].view.missing_ranks, ElementsAre(3, 5));
   ASSERT_EQ(cluster.node(0).stalls.size(), 2u);
-  EXPECT_THAT(cluster.node(0).stalls[0].missing_ranks, IsEmpty());
+  EXPECT_THAT(cluster.node(0).stalls[0].view.missing_ranks, IsEmpty());
 }
 
 TEST(Failure, ClocksOfManyBucketsRunOutInTheirOrder) {

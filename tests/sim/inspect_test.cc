@@ -78,7 +78,7 @@ TEST(Inspect, ShowsThatTheRightNeighbourHasNotStarted) {
   EXPECT_EQ(snapshot(cluster, 0).waits_for_node, 1u);
   ASSERT_EQ(cluster.node(0).stalls.size(), 1u);
   EXPECT_EQ(cluster.node(0).stalls[0].view.phase, BucketPhase::kGranting);
-  EXPECT_THAT(cluster.node(0).stalls[0].missing_ranks, IsEmpty());
+  EXPECT_THAT(cluster.node(0).stalls[0].view.missing_ranks, IsEmpty());
   cluster.submit(1, 1);
   ASSERT_TRUE(cluster.finish(1));
   cluster.settle();

@@ -185,7 +185,7 @@ TEST(Membership, RefusesJobsAndBucketsThatMakeNoSense) {
   bucket.reducer = std::move(compress::make_exact_reducer(shape, compress::Dtype::kFloat32)).value();
   EXPECT_EQ(engine.add_bucket(std::move(bucket)).code(), Code::kInvalidArgument);  // another ring's
   EXPECT_EQ(engine.snapshot(77).id, 0u);
-  EXPECT_TRUE(engine.missing_ranks(77, 1, 1).empty());
+  EXPECT_TRUE(engine.inspect(77, 1, 1).missing_ranks.empty());
   engine.abort_job(77, Status(Code::kAborted, "nobody"));
   engine.remove_job(77);
   engine.note_rank_left(77, 0, {});

@@ -263,7 +263,7 @@ TEST(Accounting, KnowsHowLateARankWas) {
   engine::JobSnapshot job = cluster.node(0).engine->snapshot(1);
   EXPECT_EQ(job.buckets[1].phase, layout::BucketPhase::kGathering);
   EXPECT_EQ(job.buckets[1].missing_ranks, 1u);
-  EXPECT_EQ(cluster.node(0).engine->missing_ranks(1, 1, 1), std::vector<uint32_t>{1});
+  EXPECT_EQ(cluster.node(0).engine->inspect(1, 1, 1).missing_ranks, std::vector<uint32_t>{1});
   cluster.network().advance_to(3'000'000);
   cluster.submit(1, 1);
   ASSERT_TRUE(cluster.finish(1));

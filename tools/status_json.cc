@@ -40,7 +40,7 @@ ordered_json to_json(const RankCounters& rank) {
                    {"state", name_of(rank.state)},
                    {"submissions", rank.submissions},
                    {"late_operations", rank.late_count},
-                   {"late_mean_seconds", mean_seconds(rank.late_total_ns, rank.late_count)},
+                   {"late_mean_seconds", mean_seconds(rank.late_total_ns, rank.submissions)},
                    {"late_max_seconds", seconds(rank.late_max_ns)}};
   return out;
 }

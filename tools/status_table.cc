@@ -67,7 +67,7 @@ std::string ranks_table(const CountersPage& page) {
   for (const RankCounters& rank : page.ranks) {
     table.add_row({torn_mark(rank.torn) + std::to_string(rank.rank), job_name(page, rank.job),
                    std::string(name_of(rank.state)), std::to_string(rank.pid),
-                   std::to_string(rank.submissions), mean(rank.late_total_ns, rank.late_count),
+                   std::to_string(rank.submissions), mean(rank.late_total_ns, rank.submissions),
                    format_duration_ns(static_cast<double>(rank.late_max_ns))});
   }
   return table.empty() ? "" : table.render("  ");

@@ -81,7 +81,7 @@ struct alignas(64) RankRecord {
   uint64_t submissions;
   uint64_t late_total_ns;  // summed lateness behind the first local rank of each operation
   uint64_t late_max_ns;
-  uint64_t late_count;  // operations that late_total_ns is the sum of
+  uint64_t late_count;  // operations in which it was late at all
 };
 
 struct alignas(64) BucketRecord {
@@ -106,7 +106,7 @@ struct alignas(64) BucketRecord {
   uint64_t last_ns, total_ns;  // start (all local ranks submitted) to completion
   uint64_t gather_total_ns;    // first local submit to start
   uint32_t hop, hops;          // the operation in flight has reached hop `hop` of 0 .. hops - 1
-  uint32_t waits_for_node;     // index of the node whose message must come next; UINT32_MAX: none
+  uint32_t waits_for_node;     // index of the neighbour that must send, start or take in; UINT32_MAX: none
   uint32_t operation;          // kOp... of session_layout.h, of the operation in flight or the last one
 };
 

@@ -215,7 +215,7 @@ JobSnapshot Core::snapshot(JobId id) const {
     entry.submissions = rank.submitted;
     entry.late_total_ns = rank.late_total_ns;
     entry.late_max_ns = rank.late_max_ns;
-    entry.late_count = rank.submitted;
+    entry.late_count = rank.late_count;
     out.ranks.push_back(entry);
   }
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {

@@ -155,7 +155,7 @@ struct RankState {
   layout::RingProducer<layout::Completion> completions;
   bool left = false;
   bool broken = false;  // its rings made no sense: never touched again
-  uint64_t submitted = 0, late_total_ns = 0, late_max_ns = 0;
+  uint64_t submitted = 0, late_count = 0, late_total_ns = 0, late_max_ns = 0;
 };
 
 // The way to the right neighbour.

@@ -160,9 +160,12 @@ void Core::submit(Job& job, uint32_t local, const layout::Submission& submission
                                           " for " + describe(signature)));
     return;
   }
-  const uint64_t late = now - gather.first_ns;
-  job.ranks[local].late_total_ns += late;
-  job.ranks[local].late_max_ns = std::max(job.ranks[local].late_max_ns, late);
+  if (const uint64_t late = now - gather.first_ns; late > 0) {
+    RankState& rank = job.ranks[local];
+    ++rank.late_count;
+    rank.late_total_ns += late;
+    rank.late_max_ns = std::max(rank.late_max_ns, late);
+  }
   ++gather.count;
   if (check_left(*bucket) && gather.count == job.ranks.size() &&
       bucket->operation.state == OperationState::kIdle) {

@@ -269,6 +269,9 @@ TEST(Accounting, KnowsHowLateARankWas) {
   ASSERT_TRUE(cluster.finish(1));
   job = cluster.node(0).engine->snapshot(1);
   EXPECT_EQ(job.ranks[0].late_max_ns, 0u);
+  EXPECT_EQ(job.ranks[0].late_count, 0u);  // the first is never late
+  EXPECT_EQ(job.ranks[1].late_count, 1u);
+  EXPECT_EQ(job.ranks[1].submissions, 1u);
   EXPECT_EQ(job.ranks[1].late_max_ns, 3'000'000u);
   EXPECT_EQ(job.ranks[2].late_total_ns, 1'000'000u);
   EXPECT_EQ(job.buckets[1].gather_total_ns, 3'000'000u);

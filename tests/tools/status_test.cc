@@ -216,7 +216,8 @@ TEST(Status, JsonCarriesUnitsAndASchemaVersion) {
   EXPECT_DOUBLE_EQ(job["buckets"][0]["last_seconds"], 0.0015);
   EXPECT_DOUBLE_EQ(job["buckets"][0]["mean_seconds"], 0.002);
   EXPECT_TRUE(job["buckets"][0]["residual_norm"].is_null());
-  EXPECT_DOUBLE_EQ(job["ranks"][1]["late_mean_seconds"], 0.0005);
+  EXPECT_DOUBLE_EQ(job["ranks"][1]["late_mean_seconds"], 0.0005);  // of all its operations
+  EXPECT_EQ(job["ranks"][1]["late_operations"], 4);
   EXPECT_DOUBLE_EQ(job["ranks"][1]["late_max_seconds"], 0.003);
   EXPECT_EQ(job["peers"][0]["state"], "up");
   EXPECT_LT(job["peers"][0]["heartbeat_age_seconds"], 60.0);

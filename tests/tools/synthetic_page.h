@@ -113,7 +113,7 @@ class SyntheticPage {
       rank(i).submissions = 10;
       rank(i).late_total_ns = i * 5'000'000u;
       rank(i).late_max_ns = i * 3'000'000u;
-      rank(i).late_count = 10;
+      rank(i).late_count = i * 4;
     }
     bucket(0).id = 2;
     bucket(0).job = 1;

@@ -2,6 +2,7 @@
 // change on a reload.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,11 +34,11 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
                                            const std::string& formula) {
     const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
     const std::lock_guard lock(mutex_);
-    const uint64_t held = bytes_.contains(uid) ? bytes_[uid] : 0;
+    const uint64_t now = held(bytes_, uid);
     const uint64_t limit = limits_.bytes_per_user;
-    if (bytes > limit || held > limit - bytes) {
+    if (bytes > limit || now > limit - bytes) {
       return Status(Code::kResourceExhausted,
-                    "user " + std::to_string(uid) + " holds " + std::to_string(held) +
+                    "user " + std::to_string(uid) + " holds " + std::to_string(now) +
                         " bytes on this node and asks for " + std::to_string(bytes) + " more (" + formula +
                         "); quotas.bytes_per_user is " + std::to_string(limit) +
                         ": destroy buckets, end other jobs, or raise it in the daemon's configuration");
@@ -58,35 +59,18 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
 
   Result<Charge> charge_job(uint32_t uid) {
     const std::lock_guard lock(mutex_);
-    const uint64_t held = jobs_.contains(uid) ? jobs_[uid] : 0;
-    if (held >= limits_.jobs_per_user) {
-      return Status(Code::kResourceExhausted,
-                    "user " + std::to_string(uid) + " has " + std::to_string(held) +
-                        " jobs on this node and asks for 1 more; quotas.jobs_per_user is " +
-                        std::to_string(limits_.jobs_per_user) +
-                        ": end another job, or raise it in the daemon's configuration");
-    }
-    ++jobs_[uid];
-    return token([self = shared_from_this(), uid] { self->release(self->jobs_, uid, 1); });
+    return charge_one(jobs_, uid, 0, {"jobs", "", "quotas.jobs_per_user", limits_.jobs_per_user});
   }
 
   Result<Charge> charge_session(uint32_t uid) {
     const std::lock_guard lock(mutex_);
-    const uint64_t held = sessions_.contains(uid) ? sessions_[uid] : 0;
-    const uint64_t closing = closing_.contains(uid) ? closing_[uid] : 0;
-    if (held + closing >= limits_.sessions_per_user) {
-      return Status(Code::kResourceExhausted,
-                    "user " + std::to_string(uid) + " has " + std::to_string(held) + " ranks on this node" +
-                        (closing == 0 ? ""
-                                      : ", and " + std::to_string(closing) +
-                                            " ended ones whose sockets still close the descriptors that they "
-                                            "were sent,") +
-                        " and asks for 1 more; quotas.sessions_per_user is " +
-                        std::to_string(limits_.sessions_per_user) +
-                        ": end another job, or raise it in the daemon's configuration");
-    }
-    ++sessions_[uid];
-    return token([self = shared_from_this(), uid] { self->release(self->sessions_, uid, 1); });
+    const uint64_t closing = held(closing_, uid);
+    const std::string more = closing == 0 ? ""
+                                          : ", and " + std::to_string(closing) +
+                                                " ended ones whose sockets still close the descriptors that "
+                                                "they were sent,";
+    return charge_one(sessions_, uid, closing,
+                      {"ranks", more, "quotas.sessions_per_user", limits_.sessions_per_user});
   }
 
   // Of a socket that is ended and whose closing may take long: it takes the place of a session. Never
@@ -104,12 +88,42 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   // What the user is charged for.
   uint64_t held_bytes(uint32_t uid) const {
     const std::lock_guard lock(mutex_);
-    const auto found = bytes_.find(uid);
-    return found == bytes_.end() ? 0 : found->second;
+    return held(bytes_, uid);
+  }
+  // Whether the user may hold so much if `freed` of what he holds goes.
+  bool fits_bytes(uint32_t uid, uint64_t bytes, uint64_t freed) const {
+    const std::lock_guard lock(mutex_);
+    const uint64_t now = held(bytes_, uid);
+    const uint64_t rest = now - std::min(freed, now);
+    return bytes <= limits_.bytes_per_user && rest <= limits_.bytes_per_user - bytes;
   }
 
  private:
   using Held = std::map<uint32_t, uint64_t>;
+  struct Kind {
+    const char* what;         // is counted: "jobs"
+    const std::string& more;  // behind "on this node"
+    const char* option;
+    uint64_t limit;
+  };
+
+  static uint64_t held(const Held& all, uint32_t uid) {
+    const auto found = all.find(uid);
+    return found == all.end() ? 0 : found->second;
+  }
+  // One of what is counted by number; `besides` counts, too. Under the lock.
+  Result<Charge> charge_one(Held& all, uint32_t uid, uint64_t besides, const Kind& kind) {
+    const uint64_t now = held(all, uid);
+    if (now + besides >= kind.limit) {
+      return Status(Code::kResourceExhausted,
+                    "user " + std::to_string(uid) + " has " + std::to_string(now) + " " + kind.what +
+                        " on this node" + kind.more + " and asks for 1 more; " + kind.option + " is " +
+                        std::to_string(kind.limit) +
+                        ": end another job, or raise it in the daemon's configuration");
+    }
+    ++all[uid];
+    return token([self = shared_from_this(), uid, &all] { self->release(all, uid, 1); });
+  }
 
   template <typename Release>
   static Charge token(Release release) {

@@ -1,6 +1,7 @@
 #include "daemon/control/residual_store.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -206,12 +207,24 @@ bool ResidualStore::drop_oldest(uint32_t uid) {
 Result<std::vector<QuotaLedger::Charge>> ResidualStore::charge_bytes(uint32_t uid,
                                                                      std::span<const uint64_t> parts,
                                                                      const std::string& formula) {
+  const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+  const bool can_help = quotas_->fits_bytes(uid, bytes, droppable_bytes(uid));
   while (true) {
     auto charges = quotas_->charge_bytes(uid, parts, formula);
-    if (charges.ok() || charges.status().code() != Code::kResourceExhausted || !drop_oldest(uid)) {
+    if (charges.ok() || !can_help || !drop_oldest(uid)) {
       return charges;
     }
   }
+}
+
+uint64_t ResidualStore::droppable_bytes(uint32_t uid) const {
+  uint64_t bytes = 0;
+  for (const auto& [identity, job] : jobs_) {
+    for (const Kept& kept : job.kept) {
+      bytes += identity.uid == uid ? kept.bytes : 0;
+    }
+  }
+  return bytes;
 }
 
 uint64_t ResidualStore::kept_bytes() const {

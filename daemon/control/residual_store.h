@@ -50,7 +50,8 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   // name that of the bucket of this name comes first, then the latest.
   std::vector<compress::LayerState> take(const JobIdentity& job, const std::string& bucket, Layers layers);
 
-  // As QuotaLedger::charge_bytes; before it refuses, the user's kept residuals are dropped, the oldest first.
+  // As QuotaLedger::charge_bytes; where it would refuse, the user's kept residuals are dropped, the oldest
+  // first, until it does not. Where all of them would not be enough, none is.
   Result<std::vector<QuotaLedger::Charge>> charge_bytes(uint32_t uid, std::span<const uint64_t> parts,
                                                         const std::string& formula);
 
@@ -75,6 +76,7 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
 
   Job& job_of(const JobIdentity& job);
   void start_expiry(const JobIdentity& identity, Job& job);
+  uint64_t droppable_bytes(uint32_t uid) const;
   bool drop_oldest(uint32_t uid);
   void sweep();
 

@@ -294,6 +294,27 @@ TEST(Residuals, GiveWayToBucketsTheOldestFirst) {
                     HasSubstr("quotas.bytes_per_user is 14000"), HasSubstr("destroy buckets")));
 }
 
+TEST(Residuals, AreKeptWhereDroppingThemAllWouldNotHelp) {
+  Compressing cluster({"a"});
+  const auto zero = cluster.join(0, 0, 1);
+  NodeContext& node = *cluster.nodes[0]->context;
+  node.residuals->keep({7, "gone", "1"}, "x", {layer_state("w", std::vector<float>(1000))});
+  cluster.quotas.bytes_per_user = 14'000;
+  node.quotas->set_limits(cluster.quotas);
+  cluster.create(zero, {"b0", 0, 0, {{"w", 4000}}});  // two regions of 16,384 bytes
+  EXPECT_THAT(zero->failure().message(), HasSubstr("asks for 32768 more"));
+  EXPECT_EQ(node.residuals->kept_jobs(), 1u) << "more than the quota";
+  cluster.create_on_all({zero}, {"b1", 0, 0, {{"w", 5}}});
+  cluster.create(zero, {"b2", 0, 0, {{"w", 5}}});
+  EXPECT_THAT(zero->failure().message(), HasSubstr("asks for 8192 more"));
+  EXPECT_EQ(node.residuals->kept_jobs(), 1u) << "more than the quota beside the bucket that is there";
+  cluster.destroy(zero, 2);
+  cluster.quotas.bytes_per_user = 11'000;
+  node.quotas->set_limits(cluster.quotas);
+  cluster.create_on_all({zero}, {"b3", 0, 0, {{"w", 5}}});
+  EXPECT_EQ(node.residuals->kept_jobs(), 0u) << "here it helps";
+}
+
 TEST(Residuals, ComeBackFromABucketThatFailedElsewhere) {
   Compressing cluster({"a", "b"});
   const auto zero = cluster.join(0, 0, 2);

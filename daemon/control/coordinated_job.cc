@@ -160,11 +160,9 @@ Status CoordinatedJob::stall(const Json& document) {
 
 // Some node sees it move again: nobody needs to be told of it any more.
 Status CoordinatedJob::moved_on(const Json& document) {
-  Fields fields(document);
-  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
-  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
-  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("moved_on"));
-  broadcast({{"type", "moved_on"}, {"bucket", bucket}, {"sequence", sequence}});
+  const Result<OperationName> operation = read_operation(document);
+  GRADWIRE_RETURN_IF_ERROR(operation.status().with_context("moved_on"));
+  broadcast({{"type", "moved_on"}, {"bucket", operation->bucket}, {"sequence", operation->sequence}});
   return ok_status();
 }
 

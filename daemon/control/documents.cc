@@ -29,15 +29,6 @@ std::string major_minor(const std::string& version) {
   return version.substr(0, second);
 }
 
-// Members epoch, unknown_nodes and buckets, of all nodes together.
-Json merged_past(const Past& past) {
-  Json buckets = Json::array();
-  for (const Past::Bucket& bucket : past.buckets) {
-    buckets.push_back(Json::array({bucket.name, bucket.lowest, bucket.highest, bucket.highest_rank}));
-  }
-  return {{"epoch", past.epoch}, {"unknown_nodes", past.unknown_nodes}, {"buckets", std::move(buckets)}};
-}
-
 bool is_numeric_address(const std::string& text) {
   std::array<unsigned char, 16> address;
   return inet_pton(AF_INET, text.c_str(), address.data()) == 1 ||
@@ -227,6 +218,14 @@ Result<RankJoin> read_join(const Json& document) {
   return join;
 }
 
+Json merged_past_document(const Past& past) {
+  Json buckets = Json::array();
+  for (const Past::Bucket& bucket : past.buckets) {
+    buckets.push_back(Json::array({bucket.name, bucket.lowest, bucket.highest, bucket.highest_rank}));
+  }
+  return {{"epoch", past.epoch}, {"unknown_nodes", past.unknown_nodes}, {"buckets", std::move(buckets)}};
+}
+
 Json node_past_document(const Past& past) {
   Json buckets = Json::array();
   for (const Past::Bucket& bucket : past.buckets) {
@@ -272,7 +271,7 @@ Json epoch_document(const Epoch& epoch) {
                 {"world", epoch.world},     {"index", epoch.index},     {"max_payload", epoch.max_payload},
                 {"nodes", std::move(nodes)}};
   if (epoch.past) {
-    document["past"] = merged_past(*epoch.past);
+    document["past"] = merged_past_document(*epoch.past);
   }
   return document;
 }
@@ -318,6 +317,17 @@ Result<Epoch> read_epoch(const Json& document) {
   }
   GRADWIRE_RETURN_IF_ERROR(check_epoch(epoch));
   return epoch;
+}
+
+Result<OperationName> read_operation(const Json& document) {
+  Fields fields(document);
+  OperationName operation;
+  operation.bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
+  operation.sequence = fields.number("sequence", 0, UINT64_MAX);
+  if (!fields.ok()) {
+    return fields.status();
+  }
+  return operation;
 }
 
 Json left_document(const char* type, const RankLeft& left) {

@@ -83,6 +83,8 @@ struct Past {
   uint32_t unknown_nodes = 0;
   std::vector<Bucket> buckets;  // ascending names
 };
+// Members epoch, unknown_nodes and buckets, of all nodes together: in the epoch, and in what trainers hear.
+Json merged_past_document(const Past& past);
 // What a node says of itself.
 Json node_past_document(const Past& past);
 Result<Past> read_node_past(const Json& document);
@@ -100,6 +102,13 @@ struct Epoch {
 };
 Json epoch_document(const Epoch& epoch);
 Result<Epoch> read_epoch(const Json& document);
+
+// Members bucket and sequence of a document that speaks of an operation.
+struct OperationName {
+  uint32_t bucket = 0;
+  uint64_t sequence = 0;
+};
+Result<OperationName> read_operation(const Json& document);
 
 using Sequences = std::vector<std::pair<uint32_t, uint64_t>>;  // bucket, sequence
 struct RankLeft {

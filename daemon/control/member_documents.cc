@@ -203,10 +203,10 @@ Status Member::go() {
 Status Member::who_misses(const Json& document) {
   Fields fields(document);
   const auto query = fields.number("query", 1, UINT64_MAX);
-  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
-  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("who_misses"));
-  node_.engine.inspect(job_, bucket, sequence,
+  const Result<OperationName> operation = read_operation(document);
+  GRADWIRE_RETURN_IF_ERROR(operation.status().with_context("who_misses"));
+  node_.engine.inspect(job_, operation->bucket, operation->sequence,
                        [query, weak = weak_from_this()](const engine::OperationView& view) {
                          if (const auto self = weak.lock()) {
                            self->send({{"type", "misses"},
@@ -219,24 +219,20 @@ Status Member::who_misses(const Json& document) {
 }
 
 Status Member::stalled(const Json& document) {
-  Fields fields(document);
-  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
-  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
-  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("stalled"));
+  const Result<OperationName> operation = read_operation(document);
+  GRADWIRE_RETURN_IF_ERROR(operation.status().with_context("stalled"));
   const std::string sentence = read_failure(document).message();
   log_warning("stall", {{"job", identity_.name}, {"what", sentence}});
   if (stalls_.size() < kMaxStalls) {
-    stalls_[{bucket, sequence}] = sentence;
+    stalls_[{operation->bucket, operation->sequence}] = sentence;
   }
   return ok_status();
 }
 
 Status Member::moved_on(const Json& document) {
-  Fields fields(document);
-  const auto bucket = fields.number<uint32_t>("bucket", 0, UINT32_MAX);
-  const auto sequence = fields.number("sequence", 0, UINT64_MAX);
-  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("moved_on"));
-  stalls_.erase({bucket, sequence});
+  const Result<OperationName> operation = read_operation(document);
+  GRADWIRE_RETURN_IF_ERROR(operation.status().with_context("moved_on"));
+  stalls_.erase({operation->bucket, operation->sequence});
   return ok_status();
 }
 

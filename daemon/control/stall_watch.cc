@@ -14,7 +14,7 @@ constexpr size_t kShownNodes = 16;
 }  // namespace
 
 std::string phase_text(const std::string& phase) {
-  return clean(phase, 400);  // a character that is cut becomes longer
+  return clean(phase, kMaxPhase);
 }
 
 Json stall_document(const StallReport& report) {

@@ -22,7 +22,7 @@ struct StallReport {
   bool deadline = false;  // operation_timeout has passed
   std::string phase;      // where it is on the node that reports
 };
-// A phase as both documents carry it.
+// A phase as `stall` and `misses` carry it: one line, not longer than their readers take.
 std::string phase_text(const std::string& phase);
 Json stall_document(const StallReport& report);
 Result<StallReport> read_stall(const Json& document);

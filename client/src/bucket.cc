@@ -8,15 +8,17 @@
 #include "client/src/job.h"
 #include "client/src/text.h"
 #include "client/src/utf8.h"
+#include "client/wire/limits.h"
 
 namespace gradwire::client {
 namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxNameBytes = 4096;
-constexpr size_t kMaxLayers = 1'000'000;
-constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+using wire::kMaxElements;
+using wire::kMaxLayers;
+using wire::kMaxNameBytes;
+
 constexpr uint32_t kBucketFlags = GW_BUCKET_GRADIENT;
 
 uint64_t dtype_bytes(gw_dtype dtype) {
@@ -43,8 +45,9 @@ gw_status check_name(const char* what, const char* name) {
 gw_status collect_layers(const char* bucket, const gw_layer* layers, size_t count, json* list,
                          uint64_t* elements) {
   if (layers == nullptr || count == 0 || count > kMaxLayers) {
-    return fail(GW_ERR_INVALID, say("bucket ", bucket, " has ", layers == nullptr ? 0 : count,
-                                    " layers; 1 to ", kMaxLayers, " are possible"));
+    return fail(GW_ERR_INVALID,
+                say("bucket ", bucket, " has ", layers == nullptr ? 0 : count, " layers; 1 to ", kMaxLayers,
+                    " are possible: ", count > kMaxLayers ? "make several buckets" : "name at least one"));
   }
   std::unordered_set<std::string_view> seen;
   for (size_t i = 0; i < count; ++i) {
@@ -56,7 +59,8 @@ gw_status collect_layers(const char* bucket, const gw_layer* layers, size_t coun
                   say("bucket ", bucket, " has two layers named ", excerpt(layers[i].name, 200)));
     }
     if (layers[i].elements > kMaxElements - *elements) {
-      return fail(GW_ERR_INVALID, say("bucket ", bucket, " has more than ", kMaxElements, " elements"));
+      return fail(GW_ERR_INVALID,
+                  say("bucket ", bucket, " has more than ", kMaxElements, " elements: make several buckets"));
     }
     *elements += layers[i].elements;
     list->push_back(json::array({layers[i].name, layers[i].elements}));

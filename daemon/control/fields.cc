@@ -70,8 +70,10 @@ Result<Json> parse_document(std::string_view text) {
     return Status(Code::kCorrupt, "the document nests deeper than " + std::to_string(kMaxDepth) + " levels");
   }
   if (shape.values > kMaxValues) {
-    return Status(Code::kCorrupt,
-                  "the document holds more than " + std::to_string(kMaxValues) + " names and values");
+    return Status(Code::kInvalidArgument,
+                  "the document holds " + std::to_string(shape.values) + " names and values and " +
+                      std::to_string(kMaxValues) +
+                      " are possible: say it in several, for instance in more buckets");
   }
   Json document = Json::parse(text, nullptr, false);
   if (document.is_discarded()) {

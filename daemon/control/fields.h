@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 inline constexpr int kMaxDepth = 16;                   // of nested arrays and objects in a document
 inline constexpr size_t kMaxValues = size_t{1} << 20;  // names, values, arrays and objects in a document
 
-// One object with a text member "type". kCorrupt says what is wrong.
+// One object with a text member "type". kCorrupt says what is wrong; kInvalidArgument: it holds too much.
 Result<Json> parse_document(std::string_view text);
 // Always valid UTF-8: bad bytes become U+FFFD.
 std::string write_document(const Json& document);

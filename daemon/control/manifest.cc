@@ -26,9 +26,13 @@ Result<Manifest> read_manifest(const Json& document) {
   manifest.name = fields.text("name", 1, kMaxBucketName);
   manifest.dtype = fields.number<uint8_t>("dtype", 0, static_cast<uint8_t>(compress::Dtype::kUint8));
   manifest.flags = fields.number<uint32_t>("flags", 0, kBucketGradient);
-  const Json* layers = fields.array("layers", kMaxLayers);
+  const Json* layers = fields.array("layers", kMaxValues);
   if (layers == nullptr) {
     return bad(fields.status().message());
+  }
+  if (layers->size() > kMaxLayers) {
+    return bad("it has " + std::to_string(layers->size()) + " layers and " + std::to_string(kMaxLayers) +
+               " are possible: make several buckets");
   }
   std::unordered_set<std::string_view> names;
   uint64_t elements = 0;

@@ -7,15 +7,18 @@
 #include <utility>
 #include <vector>
 
+#include "client/wire/limits.h"
 #include "daemon/control/fields.h"
 
 namespace gradwire::control {
 
-inline constexpr size_t kMaxLayers = 1'000'000;
-inline constexpr size_t kMaxLayerName = 4096;
-inline constexpr size_t kMaxBucketName = 4096;
+using wire::kMaxElements;
+using wire::kMaxLayers;
+inline constexpr size_t kMaxLayerName = wire::kMaxNameBytes;
+inline constexpr size_t kMaxBucketName = wire::kMaxNameBytes;
 inline constexpr size_t kMaxManifestBytes = size_t{8} << 20;  // of names
-inline constexpr uint64_t kMaxElements = uint64_t{1} << 40;
+// As parse_document() counts: a layer is an array, a comma in it and one behind it.
+static_assert(3 * kMaxLayers + 100 <= kMaxValues, "every bucket that is allowed must fit into a document");
 inline constexpr uint32_t kBucketGradient = 1;  // GW_BUCKET_GRADIENT
 
 struct Manifest {

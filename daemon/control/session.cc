@@ -41,15 +41,52 @@ bool read_flag(const Json& document, const char* name, Fields* fields) {
   return found->get<bool>();
 }
 
-Json past_document(const Past& past) {
-  Json buckets = Json::array();
-  for (const Past::Bucket& bucket : past.buckets) {
-    buckets.push_back({bucket.name, bucket.lowest, bucket.highest, bucket.highest_rank});
+// The member "id" of an object, without building it.
+class IdFinder final : public nlohmann::json_sax<Json> {
+ public:
+  uint64_t id() const { return id_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t value) override {
+    id_ = is_id_ && depth_ == 1 ? value : id_;
+    return true;
   }
-  return {{"epoch", past.epoch}, {"unknown_nodes", past.unknown_nodes}, {"buckets", std::move(buckets)}};
-}
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return ++depth_ > 0; }
+  bool key(string_t& name) override {
+    is_id_ = depth_ == 1 ? name == "id" : is_id_;
+    return true;
+  }
+  bool end_object() override { return depth_-- > 0; }
+  bool start_array(size_t) override { return ++depth_ > 0; }
+  bool end_array() override { return depth_-- > 0; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  int depth_ = 0;
+  bool is_id_ = false;
+  uint64_t id_ = 0;
+};
 
 }  // namespace
+
+Status Session::take(std::string_view text) {
+  const Result<Json> parsed = parse_document(text);
+  if (parsed.ok()) {
+    document(*parsed);
+    return ok_status();
+  }
+  IdFinder finder;
+  if (parsed.status().code() != Code::kInvalidArgument || !Json::sax_parse(text, &finder)) {
+    return parsed.status();
+  }
+  fail(finder.id(), parsed.status());  // what asks for too much costs the request, not the job
+  return ok_status();
+}
 
 void Session::fail(uint64_t id, const Status& status) {
   Json document = failure_document("error", status);
@@ -213,7 +250,7 @@ void Session::joined(uint64_t id, const Result<Joined>& joined) {
                  {"operation_timeout_ms", node_.self.operation_timeout_ms},
                  {"epoch", joined->epoch}};
   if (joined->past) {
-    answer["past"] = past_document(*joined->past);
+    answer["past"] = merged_past_document(*joined->past);
   }
   send_(answer, {session.memory->fd(), std::move(session.trainer_bell)});
   session.memory->forget_fd();

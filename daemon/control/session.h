@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "daemon/control/members.h"
@@ -24,6 +25,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Why the trainer is gone though gone() has not been called yet; empty while it is there.
   void set_probe(std::function<std::string()> probe) { probe_ = std::move(probe); }
+  // What the trainer sent as a document. A failure: it is none, and the connection must end.
+  Status take(std::string_view text);
   // Answers every document, with an error if need be.
   void document(const Json& document);
   // A document that cannot be read at all.

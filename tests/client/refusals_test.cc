@@ -133,6 +133,8 @@ TEST(BucketFailure, ArgumentsAreCheckedWithASentence) {
   expect(create(nullptr, GW_FLOAT32, {{"w", 1}}, 0), GW_ERR_INVALID, "needs a name");
   expect(create("b", 7, {{"w", 1}}, 0), GW_ERR_INVALID, "dtype 7");
   expect(create("b", GW_FLOAT32, {}, 0), GW_ERR_INVALID, "0 layers");
+  expect(create("b", GW_FLOAT32, std::vector<gw_layer>(300'001, {"w", 1}), 0), GW_ERR_INVALID,
+         "has 300001 layers; 1 to 300000 are possible: make several buckets");
   expect(create("b", GW_FLOAT32, {{"w", 1}, {"w", 2}}, 0), GW_ERR_INVALID, "two layers named w");
   expect(create("b", GW_FLOAT32, {{"", 1}}, 0), GW_ERR_INVALID, "needs a name");
   expect(create("b", GW_FLOAT32, {{"\xff", 1}}, 0), GW_ERR_INVALID, "UTF-8");

@@ -124,7 +124,7 @@ enum {
 
 /* Creates a bucket of layers that lie one after another without gaps. Collective: returns when every rank has
  * created a bucket of this name with the same layers, dtype and flags, else GW_ERR_MISMATCH on all of them.
- * Names are UTF-8 of 1 to 4,096 bytes without control characters; at most 1,000,000 layers.
+ * Names are UTF-8 of 1 to 4,096 bytes without control characters; at most 300,000 layers.
  */
 GW_API gw_status gw_bucket_create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers,
                                   size_t layer_count, uint32_t flags, gw_bucket** bucket);

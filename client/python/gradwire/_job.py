@@ -224,7 +224,8 @@ class Job:
         return Progress(out.epoch, out.lowest, out.highest, out.highest_rank, out.unknown_nodes)
 
     def bucket(self, name, layers, dtype="float32", gradient=True):
-        """Creates a bucket on every rank. `layers`: (name, elements) pairs; `gradient`: may be compressed."""
+        """Creates a bucket on every rank. `layers`: (name, elements) pairs, at most 300,000 of them; `gradient`:
+        may be compressed."""
         number, _, _ = _choice(DTYPES, dtype, "dtype")
         layers = list(layers)
         table = (_native.Layer * len(layers))(*[_native.Layer(n.encode(), int(count)) for n, count in layers])

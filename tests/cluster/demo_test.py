@@ -34,7 +34,7 @@ class Demo(ClusterTest):
 
     def test_laco_at_one_per_cent_trains_as_well_and_sends_little(self):
         if not DATA.is_dir():
-            self.skip(f"{DATA} is not there; install dataset-fashion-mnist")
+            self.skipTest(f"{DATA} is not there; install dataset-fashion-mnist")
         laco = self.train("laco")
         none = self.train("none")
         self.assertGreaterEqual(laco[-1][0], none[-1][0] - 1.0, "accuracy, per cent")

@@ -17,6 +17,8 @@ import threading
 import time
 import unittest
 
+import netlab
+
 GRADWIRED = os.environ.get("GRADWIRED", "")
 COMMAND = os.environ.get("GRADWIRE_COMMAND", "")
 RANK = os.environ.get("CLUSTER_RANK", "")
@@ -35,6 +37,47 @@ def free_port():
             except OSError:
                 continue
     raise RuntimeError("no free port between 20000 and 31999")
+
+
+def rank_environment(socket_path, rank, world, job, run_id="0", rendezvous="", **more):
+    """What a launcher would say to a rank, and nothing that the launcher of the test has said to us."""
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith(("GRADWIRE_", "SLURM_", "OMPI_", "TORCHELASTIC_"))}
+    environment.update(GRADWIRE_SOCKET=str(socket_path), GRADWIRE_JOB=job, GRADWIRE_RUN_ID=run_id,
+                       GRADWIRE_RENDEZVOUS=rendezvous, GRADWIRE_RANK=str(rank), GRADWIRE_WORLD=str(world))
+    environment.update(more)
+    return environment
+
+
+def end_rank(process):
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def status_text(runtime_dir, *options):
+    """(exit code, standard output) of `gradwire status`."""
+    done = subprocess.run([COMMAND, "status", "--runtime-dir", str(runtime_dir), *options],
+                          capture_output=True, text=True, timeout=30)
+    return done.returncode, done.stdout
+
+
+def status(runtime_dir, *options):
+    """(exit code, what the JSON of `gradwire status` says of this daemon)."""
+    code, text = status_text(runtime_dir, "--json", *options)
+    return code, json.loads(text)["daemons"][0]
+
+
+def wait_status(runtime_dir, holds, seconds):
+    """The first (exit code, report) for which `holds(report)`; the page is written a few times a second."""
+    deadline = time.monotonic() + seconds
+    while True:
+        code, report = status(runtime_dir)
+        if holds(report):
+            return code, report
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{runtime_dir} does not show what it should: {json.dumps(report, indent=1)}")
+        time.sleep(0.05)
 
 
 class Output:
@@ -170,25 +213,13 @@ class Daemon:
                 raise AssertionError(f"{self.name} did not end on SIGTERM: {self.log_text()}") from None
 
     def status(self, *options):
-        """(exit code of `gradwire status`, its JSON for this daemon)."""
-        code, text = self.status_text("--json", *options)
-        return code, json.loads(text)["daemons"][0]
+        return status(self.folder, *options)
 
     def status_text(self, *options):
-        done = subprocess.run([COMMAND, "status", "--runtime-dir", str(self.folder), *options],
-                              capture_output=True, text=True, timeout=30)
-        return done.returncode, done.stdout
+        return status_text(self.folder, *options)
 
     def wait_status(self, holds, seconds):
-        """The first (exit code, report) for which `holds(report)`; the page is written a few times a second."""
-        deadline = time.monotonic() + seconds
-        while True:
-            code, report = self.status()
-            if holds(report):
-                return code, report
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{self.name} does not show what it should: {json.dumps(report, indent=1)}")
-            time.sleep(0.05)
+        return wait_status(self.folder, holds, seconds)
 
 
 class Cluster:
@@ -226,13 +257,8 @@ class Cluster:
 
     def environment(self, rank, world, node, job, **more):
         coordinator = self.daemons[0]
-        environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith(("GRADWIRE_", "SLURM_", "OMPI_", "TORCHELASTIC_"))}
-        environment.update(GRADWIRE_SOCKET=str(self.daemons[node].socket), GRADWIRE_JOB=job, GRADWIRE_RUN_ID="0",
-                           GRADWIRE_RENDEZVOUS=f"{coordinator.address}:{coordinator.port}",
-                           GRADWIRE_RANK=str(rank), GRADWIRE_WORLD=str(world))
-        environment.update(more)
-        return environment
+        return rank_environment(self.daemons[node].socket, rank, world, job,
+                                rendezvous=f"{coordinator.address}:{coordinator.port}", **more)
 
     def start(self, steps, local_ranks=1, worlds=None, ranks=None, command=None, job=None, places=None, **more):
         """A job: a rank per node and local rank. `steps`: one list for all, or a function of the rank.
@@ -250,14 +276,8 @@ class Cluster:
             environment = self.environment(rank, (worlds or {}).get(rank, world), node, job or f"job{self.jobs}",
                                            **more)
             out[rank] = Rank(environment, own, command)
-            self.test.addCleanup(self._end_rank, out[rank].process)
+            self.test.addCleanup(end_rank, out[rank].process)
         return out
-
-    @staticmethod
-    def _end_rank(process):
-        if process.poll() is None:
-            process.kill()
-        process.wait()
 
 
 class ClusterTest(unittest.TestCase):
@@ -267,7 +287,6 @@ class ClusterTest(unittest.TestCase):
             self.fail(f"not in the environment: {', '.join(missing)}")
 
     def skip(self, reason):
-        print(f"SKIPPED: {self.id()}: {reason}", flush=True)
         self.skipTest(reason)
 
     def wait_all_ok(self, ranks, step, seconds=START_PATIENCE):
@@ -294,3 +313,18 @@ class ClusterTest(unittest.TestCase):
             _, _, status, sentence = rank.wait_error(max(deadline - time.monotonic(), 0.01))
             self.assertIn(status, statuses, f"rank {number}: {sentence}")
             self.assertRegex(sentence, culprit, f"rank {number}: {status}")
+
+
+class NetlabTest(ClusterTest):
+    """On a network of its own: `hosts` hosts on links of `rate`. Skipped where there can be none."""
+
+    hosts = 2
+    rate = "1gbit"
+
+    def setUp(self):
+        super().setUp()
+        reason = netlab.missing()
+        if reason:
+            self.skipTest(reason)
+        self.lab = netlab.Netlab(self.hosts, self.rate)
+        self.addCleanup(self.lab.close)

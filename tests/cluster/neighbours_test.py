@@ -24,7 +24,7 @@ class Neighbours(ClusterTest):
 
     def test_one_name_for_two_users_is_two_jobs(self):
         if os.geteuid() != 0:
-            self.skip("only root can become two users")
+            self.skipTest("only root can become two users")
         cluster = Cluster(self, 2, OPEN)
         for folder in (cluster.folder, *(daemon.folder for daemon in cluster.daemons)):
             folder.chmod(0o711)
@@ -38,7 +38,7 @@ class Neighbours(ClusterTest):
 
     def test_a_users_death_is_not_the_other_users_whose_job_has_the_same_name(self):
         if os.geteuid() != 0:
-            self.skip("only root can become two users")
+            self.skipTest("only root can become two users")
         cluster = Cluster(self, 2, OPEN)
         for folder in (cluster.folder, *(daemon.folder for daemon in cluster.daemons)):
             folder.chmod(0o711)

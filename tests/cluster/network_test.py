@@ -3,21 +3,14 @@ import json
 import time
 import unittest
 
-import netlab
-from harness import COMMAND, Cluster, ClusterTest
+from harness import COMMAND, Cluster, NetlabTest
 
 HOSTS = 4
 CLOCKS = {"clocks.peer_timeout": "2s", "clocks.operation_timeout": "60s"}
 
 
-class Network(ClusterTest):
-    def setUp(self):
-        super().setUp()
-        reason = netlab.missing()
-        if reason:
-            self.skip(reason)
-        self.lab = netlab.Netlab(HOSTS, "1gbit")
-        self.addCleanup(self.lab.close)
+class Network(NetlabTest):
+    hosts = HOSTS
 
     def bench(self, cluster, *options):
         ranks = cluster.start([], 1, command=[COMMAND, "bench", "--json", "--verify", *options])
@@ -33,8 +26,8 @@ class Network(ClusterTest):
         for codec in ("none", "l8", "lads", "laco"):
             with self.subTest(codec=codec):
                 cluster = Cluster(self, HOSTS, dict(CLOCKS, **{"compression.codec": codec}), self.lab)
-                for result in self.bench(cluster, "--sizes", "4KiB,1MiB", "--iterations", "5"):
-                    self.assertTrue(result["verified"], result)
+                results = self.bench(cluster, "--sizes", "4KiB,1MiB", "--iterations", "5")
+                self.assertEqual([result["verified"] for result in results], [True, True], results)
 
     def test_interface_counters_agree_with_status(self):
         for codec in ("none", "l8"):

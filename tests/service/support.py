@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cluster"))
 
 import harness  # noqa: E402
 
 GRADWIRED = os.environ.get("GRADWIRED", "")
+FILLER = "X_FILLER=1"
 PATIENCE = 30  # seconds; a loaded machine
 
 
@@ -44,6 +44,23 @@ class Manager:
             if message is not None and any(line.startswith(wanted) for line in message.split("\n")):
                 return message
         raise AssertionError(f"no {wanted!r} within {seconds} s: {self.messages}")
+
+    def fill(self):
+        """Leaves no room for a message of anybody."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            try:
+                while True:
+                    other.sendto(FILLER.encode(), self.socket.getsockname())
+            except BlockingIOError:
+                pass
+
+    def drain(self):
+        """The messages that are there, without those of fill()."""
+        found = []
+        while (message := self.next(0)) is not None:
+            found += [message] if message != FILLER else []
+        return found
 
     def count(self, wanted, seconds):
         deadline = time.monotonic() + seconds
@@ -104,13 +121,12 @@ class Service:
         raise AssertionError(f"no {wanted!r} in the log: {self.text()}")
 
     def rank(self, test, steps, rank=0, world=1, job="job", run_id="0"):
-        environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith(("GRADWIRE_", "SLURM_", "OMPI_", "TORCHELASTIC_"))}
-        environment.update(GRADWIRE_SOCKET=str(self.socket), GRADWIRE_JOB=job, GRADWIRE_RUN_ID=run_id,
-                           GRADWIRE_RENDEZVOUS="", GRADWIRE_RANK=str(rank), GRADWIRE_WORLD=str(world))
-        started = harness.Rank(environment, steps)
-        test.addCleanup(harness.Cluster._end_rank, started.process)
+        started = harness.Rank(harness.rank_environment(self.socket, rank, world, job, run_id), steps)
+        test.addCleanup(harness.end_rank, started.process)
         return started
+
+    def wait_status(self, holds, seconds=PATIENCE):
+        return harness.wait_status(self.runtime, holds, seconds)
 
     def end(self):
         if self.process.poll() is None:
@@ -137,9 +153,17 @@ class StoppedThread:
             test.skipTest(f"a thread cannot be held here: ptrace: {os.strerror(ctypes.get_errno())}")
         self.libc.ptrace(self.INTERRUPT, thread, None, None)
         os.waitpid(thread, self.WALL)
+        test.addCleanup(self.end)  # before that of the process, which would wait for a held thread for ever
 
     def release(self):
         self.libc.ptrace(self.DETACH, self.thread, None, None)
+
+    def end(self):
+        self.release()
+        try:
+            os.waitpid(self.thread, self.WALL | os.WNOHANG)
+        except ChildProcessError:
+            pass
 
     def reap(self):
         """After the process's end: the kernel keeps a traced thread until its tracer has looked."""
@@ -149,10 +173,9 @@ class StoppedThread:
             pass
 
 
-class ServiceTest(unittest.TestCase):
+class ServiceTest(harness.ClusterTest):
     def setUp(self):
-        if not GRADWIRED:
-            self.fail("GRADWIRED is not in the environment")
+        super().setUp()
         temporary = tempfile.TemporaryDirectory(prefix="gws-")
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)

@@ -19,7 +19,6 @@ def run(*command, **more):
 class UnitTest(ServiceTest):
     def need(self, tool):
         if shutil.which(tool) is None:
-            print(f"SKIPPED: {self.id()}: {tool} is not installed", flush=True)
             self.skipTest(f"{tool} is not installed")
 
     def staged(self, prefix):

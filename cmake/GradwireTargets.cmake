@@ -39,3 +39,25 @@ function(gradwire_test name)
     add_dependencies(gradwire_thread_tests ${name})
   endif()
 endfunction()
+
+# gradwire_python_suite(NAME MODULE [PROGRAMS] [SERIAL] [LABEL label] [TIMEOUT seconds] [ENVIRONMENT...]): the unittest
+# module MODULE of this folder as one CTest entry. PROGRAMS: with the paths of gradwired, gradwire and cluster_rank.
+# What it skips is told by tools/dev/skipped.py, not by CTest, which would call what failed beside it skipped too.
+function(gradwire_python_suite name module)
+  cmake_parse_arguments(arg "PROGRAMS;SERIAL" "LABEL;TIMEOUT" "ENVIRONMENT" ${ARGN})
+  if(NOT arg_LABEL)
+    set(arg_LABEL unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(arg_PROGRAMS)
+    list(APPEND arg_ENVIRONMENT "GRADWIRED=$<TARGET_FILE:gradwired>" "GRADWIRE_COMMAND=$<TARGET_FILE:gradwire>"
+         "CLUSTER_RANK=$<TARGET_FILE:cluster_rank>")
+  endif()
+  add_test(NAME ${name}
+    COMMAND ${Python3_EXECUTABLE} -B -m unittest -v ${module}
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} RUN_SERIAL ${arg_SERIAL} TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()

@@ -14,13 +14,6 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 
 step() { printf '\n=== %s (%s)\n' "$*" "$(date +%H:%M:%S)"; }
 
-# What a test program said when it skipped itself: "name: reason".
-print_skipped() {
-  local log=build/$1/Testing/Temporary/LastTest.log
-  [ -f "$log" ] || return 0
-  grep -hE 'SKIP(PED)?: ' "$log" | sort | uniq -c | sed 's/^/skipped: /' || true
-}
-
 test_preset() { # PRESET CTEST_ARGUMENTS...
   local preset=$1 status=0
   shift
@@ -29,7 +22,7 @@ test_preset() { # PRESET CTEST_ARGUMENTS...
   ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "$@" >"$output" || status=1
   # What failed, and why; then what was skipped; ctest's own summary comes last.
   sed '/tests passed,/,$d' "$output" | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed)' || true
-  print_skipped "$preset"
+  tools/dev/skipped.py "build/$preset/Testing/Temporary/LastTest.log"
   sed -n '/tests passed,/,$p' "$output"
   rm -f "$output"
   return $status

@@ -44,7 +44,9 @@ void fill(uint64_t job, const engine::BucketSnapshot& bucket, layout::BucketReco
   record->job = job;
   record->bucket = bucket.bucket;
   record->dtype = bucket.dtype;
-  put(record->name, bucket.name);
+  if (bucket.name != nullptr) {
+    put(record->name, *bucket.name);
+  }
   put(record->codec, bucket.codec);
   record->elements = bucket.elements;
   record->sequence = bucket.sequence;

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "config/config.h"
@@ -52,7 +51,7 @@ class Daemon {
  private:
   // Brings the engine's news to the control thread.
   class News;
-  using InFlight = std::vector<std::tuple<engine::JobId, uint32_t, uint64_t>>;  // sorted
+  using InFlight = std::vector<engine::OperationId>;  // ascending
 
   static constexpr Nanoseconds kGoodbye = std::chrono::milliseconds(300);
   static constexpr Nanoseconds kHurry = std::chrono::milliseconds(20);

@@ -6,7 +6,6 @@
 #include "daemon/control/daemon.h"
 #include "daemon/control/log.h"
 #include "daemon/control/log_writer.h"
-#include "daemon/engine/snapshot.h"
 
 namespace gradwire::control {
 namespace {
@@ -98,17 +97,7 @@ void Daemon::stop() {
 
 void Daemon::watch_drain() {
   engine_->post([this](engine::Engine& engine) {
-    InFlight now;
-    for (const engine::JobId job : engine.jobs()) {
-      for (const engine::BucketSnapshot& bucket : engine.snapshot(job).buckets) {
-        // What is complete here may still have messages under way that other nodes wait for.
-        if (bucket.phase != layout::BucketPhase::kIdle) {
-          now.emplace_back(job, bucket.bucket, bucket.sequence);
-        }
-      }
-    }
-    std::sort(now.begin(), now.end());
-    scheduler_.post([this, now = std::move(now)] { drained(now); });
+    scheduler_.post([this, now = engine.in_flight()] { drained(now); });
   });
 }
 

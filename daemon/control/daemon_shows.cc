@@ -1,5 +1,7 @@
 // What the daemon shows: counters page, status line, watchdog.
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "daemon/control/daemon.h"
 #include "daemon/control/log.h"
@@ -28,22 +30,25 @@ void Daemon::publish() {
     return;
   }
   publishing_ = true;
-  auto facts = members_->facts();
-  for (JobFacts& job : facts) {
+  auto facts = std::make_shared<std::vector<JobFacts>>(members_->facts());
+  for (JobFacts& job : *facts) {
     for (JobFacts::Peer& peer : job.peers) {
       const Nanoseconds heard = coordinator_->last_heard(job.identity, peer.instance);
       peer.heartbeat_ns = std::max(peer.heartbeat_ns, static_cast<uint64_t>(heard.count()));
     }
   }
-  say_status(facts);
-  engine_->post([this, facts = std::move(facts)](engine::Engine& engine) {
+  say_status(*facts);
+  // The engine's thread neither copies the facts nor frees them.
+  engine_->post([this, facts = std::move(facts)](engine::Engine& engine) mutable {
     std::vector<engine::JobSnapshot> snapshots;
-    for (const JobFacts& job : facts) {
+    snapshots.reserve(facts->size());
+    for (const JobFacts& job : *facts) {
       snapshots.push_back(engine.snapshot(job.id));
     }
-    scheduler_.post([this, facts, snapshots = std::move(snapshots), now = engine::MonotonicClock().now_ns()] {
+    const uint64_t now = engine::MonotonicClock().now_ns();
+    scheduler_.post([this, facts = std::move(facts), snapshots = std::move(snapshots), now] {
       publishing_ = false;
-      show(facts, snapshots, now);
+      show(*facts, snapshots, now);
     });
   });
 }
@@ -69,11 +74,12 @@ void Daemon::job_ends(const JobFacts& facts) {
   const bool in_order = facts.state == layout::JobState::kEnded;
   last_end_ = "; last: " + facts.identity.name + " epoch " + std::to_string(facts.epoch) +
               (in_order ? " ended" : " was aborted: " + facts.cause);
-  engine_->post([this, facts](engine::Engine& engine) {
-    scheduler_.post(
-        [this, facts, snapshot = engine.snapshot(facts.id), now = engine::MonotonicClock().now_ns()] {
-          page_->publish_ended(facts, snapshot, now);
-        });
+  engine_->post([this, last = std::make_shared<const JobFacts>(facts)](engine::Engine& engine) mutable {
+    const uint64_t now = engine::MonotonicClock().now_ns();
+    auto snapshot = engine.snapshot(last->id);
+    scheduler_.post([this, last = std::move(last), snapshot = std::move(snapshot), now] {
+      page_->publish_ended(*last, snapshot, now);
+    });
   });
 }
 

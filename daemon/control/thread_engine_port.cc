@@ -1,13 +1,12 @@
 #include "daemon/control/thread_engine_port.h"
 
-#include "daemon/engine/snapshot.h"
-
 namespace gradwire::control {
 
 using engine::Engine;
 
 void ThreadEnginePort::add_job(engine::JobSpec spec, Done done) {
-  call([spec = std::move(spec)](Engine& engine) { return engine.add_job(spec); }, std::move(done));
+  call([spec = std::move(spec)](Engine& engine) mutable { return engine.add_job(std::move(spec)); },
+       std::move(done));
 }
 
 void ThreadEnginePort::add_bucket(engine::BucketSpec spec, Done done) {
@@ -52,9 +51,8 @@ void ThreadEnginePort::completed(engine::JobId job,
 void ThreadEnginePort::traffic(engine::JobId job, std::function<void(const Traffic&)> done) {
   call(
       [job](Engine& engine) {
-        const engine::JobSnapshot snapshot = engine.snapshot(job);
-        return Traffic{snapshot.operations, snapshot.raw_bytes,
-                       snapshot.payload_bytes + snapshot.header_bytes};
+        const engine::JobTraffic sums = engine.traffic(job);
+        return Traffic{sums.operations, sums.raw_bytes, sums.payload_bytes + sums.header_bytes};
       },
       std::move(done));
 }

@@ -29,8 +29,8 @@ class ThreadEnginePort final : public EnginePort {
   // Runs `ask` on the engine's thread and `done` with what it returned on the control thread.
   template <typename Ask, typename Reply>
   void call(Ask ask, Reply done) {
-    thread_.post([this, ask = std::move(ask), done = std::move(done)](engine::Engine& engine) {
-      control_.post([done, answer = ask(engine)] { done(answer); });
+    thread_.post([this, ask = std::move(ask), done = std::move(done)](engine::Engine& engine) mutable {
+      control_.post([done = std::move(done), answer = ask(engine)] { done(answer); });
     });
   }
 

@@ -1,10 +1,10 @@
 // Core: the engine's inside. engine.h is its contract; state.h its data.
 //
 // Who calls whom: poll() reads the ranks' rings (submissions.cc) and starts operations (operations.cc), whose
-// coroutines (collectives.cc) send (sends.cc) and wait; the transport's on_message (arrivals.cc) resumes the
-// one that waits for the message, inside the call. Nothing that a coroutine calls destroys or restarts an
-// operation: what is finished is retired by poll(). A failure freezes its job at once and is reported to the
-// listener by poll().
+// coroutines (collectives.cc, distribution.cc) send (sends.cc) and wait; the transport's on_message
+// (arrivals.cc) resumes the one that waits for the message, inside the call. Nothing that a coroutine calls
+// destroys or restarts an operation: what is finished is retired by poll(). A failure freezes its job at once
+// and is reported to the listener by poll().
 #pragma once
 
 #include <memory>
@@ -43,6 +43,8 @@ class Core final : public transport::Receiver {
   OperationView inspect(JobId id, uint32_t bucket, uint64_t sequence) const;
   std::vector<BucketSequence> completed(JobId id) const;
   JobSnapshot snapshot(JobId id) const;
+  JobTraffic traffic(JobId id) const;
+  std::vector<OperationId> in_flight() const;
   std::vector<JobId> jobs() const;
   EngineCounters counters() const { return counters_; }
   std::vector<int> bell_fds() const;
@@ -53,7 +55,7 @@ class Core final : public transport::Receiver {
   void on_peer_error(transport::PeerId peer, const Status& status) override;
 
   // For the coroutines (sends.cc, operations.cc). acquire() fails the job and returns nullptr when memory ran
-  // out; broken() is what a coroutine returns after.
+  // out: the coroutine ends there, without end_part().
   SendBuffer* acquire(Bucket& bucket);
   void release(SendBuffer* buffer) { pool_.release(buffer); }
   // What acquire() counts for those that need no buffer: a segment is as much work where it stays here.
@@ -79,19 +81,20 @@ class Core final : public transport::Receiver {
   void grant_sent(Bucket& bucket, const Status& status);
 
  private:
+  // jobs.cc
   Job* find(JobId id) const;
   Bucket* find(JobId id, uint32_t bucket) const;
   Job* find_key(const EpochKey& key) const;
   Bucket* make_bucket(Job& job, uint32_t id);
   void free_bucket(Bucket& bucket);
+  Status check(const Job& job, const BucketSpec& spec) const;
   Status take_bucket(BucketSpec& spec);
-  static void hand_back(BucketSpec& spec);
+  static void hand_back(BucketSpec& spec);  // ending.cc
 
   // neighbours.cc
   Status admit_neighbours();
   Status connect(Job& job);
   void disconnect(Job& job);
-  Status check(const Job& job, const BucketSpec& spec) const;
 
   // How much of one job is done before the others get their turn: steps, and segments that these encode.
   struct Turn {

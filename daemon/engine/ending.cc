@@ -11,12 +11,8 @@ namespace gradwire::engine {
 namespace {
 
 void write_abort(layout::SessionHeader& session, const std::string& cause) {
-  size_t length = std::min<size_t>(cause.size(), layout::kCauseBytes - 1);
-  while (length > 0 && length < cause.size() && (static_cast<unsigned char>(cause[length]) & 0xc0) == 0x80) {
-    --length;  // not in the middle of a character
-  }
-  std::memcpy(session.abort_cause, cause.data(), length);
-  session.abort_cause[length] = '\0';
+  const std::string shown = beginning(cause, layout::kCauseBytes - 1);
+  std::memcpy(session.abort_cause, shown.c_str(), shown.size() + 1);
   // Pairs with the client's acquire load: who sees the status sees the cause.
   session.abort_status.store(GW_ERR_ABORTED, std::memory_order_release);
 }

@@ -77,6 +77,14 @@ JobSnapshot Engine::snapshot(JobId job) const {
   return impl_->core.snapshot(job);
 }
 
+JobTraffic Engine::traffic(JobId job) const {
+  return impl_->core.traffic(job);
+}
+
+std::vector<OperationId> Engine::in_flight() const {
+  return impl_->core.in_flight();
+}
+
 std::vector<JobId> Engine::jobs() const {
   return impl_->core.jobs();
 }

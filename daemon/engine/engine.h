@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -84,15 +85,28 @@ struct BucketSequence {
   uint64_t sequence = 0;
 };
 
+// What a job has done on this node, removed buckets included.
+struct JobTraffic {
+  uint64_t operations = 0;                                      // completed allreduces
+  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0;  // sent
+};
+
+struct OperationId {
+  JobId job = 0;
+  uint32_t bucket = 0;
+  uint64_t sequence = 0;
+  auto operator<=>(const OperationId&) const = default;
+};
+
 // Where an operation is, seen from this node.
 struct OperationView {
   layout::BucketPhase phase = layout::BucketPhase::kIdle;
-  uint64_t sequence = 0;                 // that it is about: in flight, gathering, or the last one
-  uint32_t hop = 0, hops = 0;            // the hop whose message must come next, of 2P-2 (P-1 where it only
-                                         // reduces or only distributes)
+  uint64_t sequence = 0;       // that it is about: in flight, gathering, or the last one
+  uint32_t hop = 0, hops = 0;  // the hop whose message must come next, of 2P-2 (P-1 where it only
+                               // reduces or only distributes)
   // A neighbour: whose message must come next, or who must start or take this node's; UINT32_MAX: nobody.
   uint32_t waits_for_node = UINT32_MAX;
-  std::vector<uint32_t> missing_ranks;   // local ranks that have not submitted it
+  std::vector<uint32_t> missing_ranks;  // local ranks that have not submitted it
 };
 // "gathering", "waiting for node b (index 1) to start", "reducing, hop 2 of 6, waiting for node a (index 0)":
 // for sentences, where hops count from 1; node names come from the caller.
@@ -105,8 +119,8 @@ struct Stall {
   std::string bucket_name;
   uint64_t sequence = 0;
   uint64_t waited_ns = 0;  // since the first local submit
-  bool deadline = false;  // operation_timeout has passed: the listener must end the job
-  OperationView view;     // without missing ranks: it waits for another node
+  bool deadline = false;   // operation_timeout has passed: the listener must end the job
+  OperationView view;      // without missing ranks: it waits for another node
 };
 
 // Told on the engine's thread; must not call back into the engine from inside (post instead).
@@ -172,7 +186,12 @@ class Engine {
   // When poll() must be called again at the latest (timers), in the clock's time; UINT64_MAX: never.
   uint64_t next_deadline_ns() const;
 
+  // Takes time with the number of buckets, but copies no names.
   JobSnapshot snapshot(JobId job) const;
+  JobTraffic traffic(JobId job) const;  // of a job that is not known: nothing
+  // What any local rank has submitted and is not over: also what is complete here, but has messages under way
+  // that other nodes wait for. Not of jobs that were aborted. Ascending.
+  std::vector<OperationId> in_flight() const;
   std::vector<JobId> jobs() const;
   EngineCounters counters() const;
   // The bells to sleep on besides the transport's descriptor; jobs_version changes whenever they may have

@@ -8,13 +8,19 @@ namespace gradwire::engine {
 
 namespace {
 
-std::vector<uint32_t> missing_of(const Bucket& bucket, uint64_t sequence) {
-  std::vector<uint32_t> missing;
+// Calls `visit(rank)` for every local rank that has not submitted the operation.
+template <typename Visit>
+void for_each_missing(const Bucket& bucket, uint64_t sequence, Visit visit) {
   for (size_t i = 0; i < bucket.ranks.size(); ++i) {
     if (bucket.ranks[i].last < sequence) {
-      missing.push_back(bucket.job->ranks[i].spec.rank);
+      visit(bucket.job->ranks[i].spec.rank);
     }
   }
+}
+
+uint32_t count_missing(const Bucket& bucket, uint64_t sequence) {
+  uint32_t missing = 0;
+  for_each_missing(bucket, sequence, [&missing](uint32_t) { ++missing; });
   return missing;
 }
 
@@ -64,7 +70,8 @@ void view_running(const Core& core, const Bucket& bucket, OperationView* view) {
   view_waiting(bucket, view);
 }
 
-OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence) {
+// Without the list of missing ranks.
+OperationView phase_of(const Core& core, const Bucket& bucket, uint64_t sequence) {
   const Operation& operation = bucket.operation;
   OperationView view;
   view.sequence = sequence;
@@ -72,8 +79,7 @@ OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence)
     return view;
   }
   if (sequence > operation.sequence) {
-    view.missing_ranks = missing_of(bucket, sequence);
-    if (!view.missing_ranks.empty()) {
+    if (count_missing(bucket, sequence) > 0) {
       view.phase = layout::BucketPhase::kGathering;
       return view;
     }
@@ -90,13 +96,22 @@ OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence)
   return view;
 }
 
+OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence) {
+  OperationView view = phase_of(core, bucket, sequence);
+  if (view.phase == layout::BucketPhase::kGathering) {
+    for_each_missing(bucket, sequence, [&view](uint32_t rank) { view.missing_ranks.push_back(rank); });
+  }
+  return view;
+}
+
 BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   const compress::CompressionStats stats = bucket.spec.reducer->stats();
-  const OperationView view = view_of(core, bucket, sequence_of(bucket));
+  const OperationView view = phase_of(core, bucket, sequence_of(bucket));
+  const bool gathering = view.phase == layout::BucketPhase::kGathering;
   BucketSnapshot out;
   out.bucket = bucket.id;
   out.dtype = bucket.dtype;
-  out.name = bucket.spec.name;
+  out.name = bucket.shown_name;
   out.codec = bucket.spec.reducer->codec_name();
   out.phase = view.phase;
   out.elements = bucket.spec.elements;
@@ -111,11 +126,10 @@ BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   out.density = stats.density;
   out.residual_norm = stats.residual_norm;
   out.warm_stage = stats.warm_stage;
-  out.missing_ranks = static_cast<uint32_t>(view.missing_ranks.size());
+  out.missing_ranks = gathering ? count_missing(bucket, view.sequence) : 0;
   out.hop = view.hop;
   out.hops = view.hops;
   out.waits_for_node = view.waits_for_node;
-  const bool gathering = view.phase == layout::BucketPhase::kGathering;
   out.operation = (gathering ? bucket.gather.signature : bucket.operation.signature).operation;
   out.last_ns = bucket.counters.last_ns;
   out.total_ns = bucket.counters.total_ns;
@@ -197,17 +211,9 @@ JobSnapshot Core::snapshot(JobId id) const {
     return out;
   }
   out.id = id;
-  out.name = job->spec.name;
-  out.world = static_cast<uint32_t>(job->spec.rank_node.size());
-  out.nodes = job->spec.nodes;
-  out.node_index = job->spec.node_index;
-  out.failed = job->failed;
   out.aborted = job->aborted;
-  out.cause = job->cause;
-  out.operations = job->operations;
-  out.raw_bytes = job->raw_bytes;
-  out.payload_bytes = job->payload_bytes;
-  out.header_bytes = job->header_bytes;
+  static_cast<JobTraffic&>(out) = job->traffic;
+  out.ranks.reserve(job->ranks.size());
   for (const RankState& rank : job->ranks) {
     RankSnapshot entry;
     entry.rank = rank.spec.rank;
@@ -218,14 +224,42 @@ JobSnapshot Core::snapshot(JobId id) const {
     entry.late_count = rank.late_count;
     out.ranks.push_back(entry);
   }
+  out.buckets.reserve(job->storage.size());
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
     if (bucket->spec.reducer != nullptr && !bucket->removed) {
       out.buckets.push_back(snapshot_of(*this, *bucket));
     }
   }
-  std::sort(out.buckets.begin(), out.buckets.end(),
-            [](const BucketSnapshot& a, const BucketSnapshot& b) { return a.bucket < b.bucket; });
+  // Nearly always in order: only buckets that other nodes used first may be elsewhere.
+  const auto by_number = [](const BucketSnapshot& a, const BucketSnapshot& b) { return a.bucket < b.bucket; };
+  if (!std::is_sorted(out.buckets.begin(), out.buckets.end(), by_number)) {
+    std::sort(out.buckets.begin(), out.buckets.end(), by_number);
+  }
   return out;
+}
+
+JobTraffic Core::traffic(JobId id) const {
+  const Job* const job = find(id);
+  return job == nullptr ? JobTraffic{} : job->traffic;
+}
+
+std::vector<OperationId> Core::in_flight() const {
+  std::vector<OperationId> operations;
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    if (job->aborted) {
+      continue;
+    }
+    for (const std::unique_ptr<Bucket>& bucket : job->storage) {
+      if (bucket->operation.state != OperationState::kIdle) {
+        operations.push_back({job->spec.id, bucket->id, bucket->operation.sequence});
+      }
+      if (bucket->gather.count > 0) {
+        operations.push_back({job->spec.id, bucket->id, bucket->gather.sequence});
+      }
+    }
+  }
+  std::sort(operations.begin(), operations.end());
+  return operations;
 }
 
 std::vector<JobId> Core::jobs() const {

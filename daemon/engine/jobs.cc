@@ -61,13 +61,17 @@ std::string node_label(const Job& job, uint32_t node) {
   return label;
 }
 
+std::string beginning(const std::string& text, size_t most) {
+  size_t length = std::min(most, text.size());
+  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
+    --length;
+  }
+  return text.substr(0, length);
+}
+
 std::string bucket_label(const std::string& name, uint32_t bucket) {
   constexpr size_t kShown = 100;  // bytes
-  size_t length = std::min(kShown, name.size());
-  while (length > 0 && length < name.size() && (static_cast<unsigned char>(name[length]) & 0xc0) == 0x80) {
-    --length;  // not in the middle of a character
-  }
-  const std::string shown = name.empty() ? "" : " \"" + name.substr(0, length) + "\"";
+  const std::string shown = name.empty() ? "" : " \"" + beginning(name, kShown) + "\"";
   return "bucket" + shown + " (" + std::to_string(bucket) + ")";
 }
 
@@ -273,6 +277,8 @@ Status Core::take_bucket(BucketSpec& spec) {
     --job->announced;
   }
   bucket->spec = std::move(spec);
+  bucket->shown_name = std::make_shared<const std::string>(
+      beginning(bucket->spec.name, sizeof(layout::BucketRecord::name) - 1));
   const compress::BucketReducer& reducer = *bucket->spec.reducer;
   bucket->dtype = static_cast<uint8_t>(reducer.dtype());
   bucket->dtype_bytes = static_cast<uint32_t>(compress::dtype_size(reducer.dtype()));

@@ -200,7 +200,7 @@ void Core::complete(Bucket& bucket) {
   bucket.counters.last_ns = now - operation.start_ns;
   bucket.counters.total_ns += bucket.counters.last_ns;
   if (operation.signature.operation == layout::kOpAllreduce) {
-    ++job.operations;
+    ++job.traffic.operations;
   }
   stop_clocks(bucket);
   complete_ranks(bucket, operation.sequence, GW_OK, flags);

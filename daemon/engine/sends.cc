@@ -54,9 +54,9 @@ void Core::send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what) {
   bucket.counters.raw_bytes += what.raw_bytes;
   bucket.counters.payload_bytes += what.bytes;
   bucket.counters.header_bytes += sizeof(MessageHeader);
-  job.raw_bytes += what.raw_bytes;
-  job.payload_bytes += what.bytes;
-  job.header_bytes += sizeof(MessageHeader);
+  job.traffic.raw_bytes += what.raw_bytes;
+  job.traffic.payload_bytes += what.bytes;
+  job.traffic.header_bytes += sizeof(MessageHeader);
 
   ++operation.pending_sends;
   if (operation.granted) {
@@ -87,7 +87,7 @@ void Core::send_grant(Bucket& bucket) {
   header.kind = static_cast<uint8_t>(MessageKind::kGrant);
   header.checksum = message_checksum(header);
   bucket.counters.header_bytes += sizeof(header);
-  job.header_bytes += sizeof(header);
+  job.traffic.header_bytes += sizeof(header);
   ++bucket.operation.pending_sends;
   transport_.send(job.left_peer, bytes_of(header), {}, &bucket.grant_send);
 }

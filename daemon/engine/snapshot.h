@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "client/layout/counters_layout.h"
-#include "config/base/result.h"
+#include "daemon/engine/engine.h"
 
 namespace gradwire::engine {
 
@@ -23,7 +24,7 @@ struct RankSnapshot {
 struct BucketSnapshot {
   uint32_t bucket = 0;
   uint32_t dtype = 0;
-  std::string name;
+  std::shared_ptr<const std::string> name;  // its beginning, as much as the page shows; nullptr: none
   std::string codec;
   layout::BucketPhase phase = layout::BucketPhase::kIdle;
   uint64_t elements = 0;
@@ -42,17 +43,11 @@ struct BucketSnapshot {
   uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
 };
 
-struct JobSnapshot {
-  uint64_t id = 0;  // 0: no such job
-  std::string name;
-  uint32_t world = 0, nodes = 0, node_index = 0;
-  bool failed = false;                                          // on_job_failed was or is about to be called
-  bool aborted = false;                                         // abort_job was called
-  Status cause;                                                 // of either
-  uint64_t operations = 0;                                      // completed allreduces
-  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0;  // removed buckets included
-  std::vector<RankSnapshot> ranks;                              // local ones
-  std::vector<BucketSnapshot> buckets;                          // by id; the barrier's bucket 0 included
+struct JobSnapshot : JobTraffic {
+  uint64_t id = 0;                      // 0: no such job
+  bool aborted = false;                 // abort_job was called
+  std::vector<RankSnapshot> ranks;      // local ones
+  std::vector<BucketSnapshot> buckets;  // by id; the barrier's bucket 0 included
 };
 
 // What does not belong to a job.

@@ -127,6 +127,7 @@ struct Bucket {
   Job* const job;
   const uint32_t id;
   BucketSpec spec;
+  std::shared_ptr<const std::string> shown_name;  // for snapshots
   uint8_t dtype = 0;
   uint32_t dtype_bytes = 1;
   uint64_t layout = 0;
@@ -187,13 +188,15 @@ struct Job {
   uint32_t announced = 0;
   bool any_left = false;
   uint32_t left_rank = 0;
-  uint64_t operations = 0, raw_bytes = 0, payload_bytes = 0, header_bytes = 0;
+  JobTraffic traffic;
   List<Bucket> yielded;  // operations whose coroutine has let others go first
   List<Bucket> retired;  // operations that are over, sends included
   FlatMap<Bucket> buckets;
   std::vector<std::unique_ptr<Bucket>> storage;
 };
 
+// As much of a text's beginning as fits into `most` bytes, in whole characters (UTF-8).
+std::string beginning(const std::string& text, size_t most);
 // For sentences: of a long name only the beginning, which leaves room for the rest.
 std::string bucket_label(const std::string& name, uint32_t bucket);
 

@@ -216,6 +216,40 @@ TEST(Inspect, ShowsWhatHoldsUpAnOperationWhoseRanksAreAllThere) {
   ASSERT_TRUE(cluster.finish(1));
 }
 
+TEST(Inspect, ListsWhatIsInFlight) {
+  Cluster cluster(cluster_of(3, 1));
+  for (uint32_t bucket = 3; bucket >= 1; --bucket) {
+    cluster.add_bucket(bucket, bucket_of(100'000));
+  }
+  const engine::Engine& engine = *cluster.node(0).engine;
+  EXPECT_THAT(engine.in_flight(), IsEmpty());
+  cluster.network().cut("node-0", "node-1");
+  cluster.submit(0, 3);
+  const Request request = request_of(layout::kOpBroadcast, 2);
+  cluster.submit_all(1, request);
+  pass(cluster, kSecond);
+  ASSERT_NE(cluster.rank(0).completion(1), nullptr);
+  cluster.submit(0, 1, request);
+  pass(cluster, kSecond);
+  const auto of = [](uint32_t bucket, uint64_t sequence) {
+    return engine::OperationId{Cluster::kJob, bucket, sequence};
+  };
+  // The broadcast's first operation still has messages under way, its second waits behind it.
+  EXPECT_THAT(engine.in_flight(), ElementsAre(of(1, 1), of(1, 2), of(3, 1)));
+  EXPECT_THAT(cluster.node(2).engine->in_flight(), IsEmpty());
+  cluster.node(0).engine->abort_job(Cluster::kJob, Status(Code::kAborted, "rank 1 died"));
+  EXPECT_THAT(engine.in_flight(), IsEmpty());
+}
+
+TEST(Inspect, ShowsTheBeginningOfALongName) {
+  Cluster cluster(cluster_of(1, 1));
+  BucketShape shape = bucket_of(10);
+  shape.name = std::string(126, 'n') + "\xc3\xa9" + std::string(4000, 'n');  // a character of two bytes
+  cluster.add_bucket(1, shape);
+  ASSERT_NE(snapshot(cluster, 0).name, nullptr);
+  EXPECT_EQ(*snapshot(cluster, 0).name, std::string(126, 'n'));
+}
+
 TEST(Inspect, KnowsNothingOfWhatIsNotThere) {
   Cluster cluster(cluster_of(1, 1));
   EXPECT_EQ(cluster.node(0).engine->inspect(7, 1, 1).phase, BucketPhase::kIdle);

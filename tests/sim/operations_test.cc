@@ -243,6 +243,11 @@ TEST(Accounting, CountsWhatLeavesTheNode) {
     EXPECT_LT(bucket.payload_bytes, bucket.raw_bytes / 4 * 1.01);
     EXPECT_EQ(job.payload_bytes + job.header_bytes, cluster.node(n).transport->counters().bytes_sent);
     EXPECT_EQ(bucket.received_bytes, bucket.payload_bytes);  // equal chunks
+    const engine::JobTraffic sums = cluster.node(n).engine->traffic(1);
+    EXPECT_EQ(sums.operations, 1u);
+    EXPECT_EQ(sums.raw_bytes, bucket.raw_bytes);
+    EXPECT_EQ(sums.payload_bytes, bucket.payload_bytes);
+    EXPECT_EQ(sums.header_bytes, bucket.header_bytes);
     EXPECT_EQ(bucket.operations, 1u);
     EXPECT_EQ(job.operations, 1u);
     EXPECT_EQ(bucket.phase, layout::BucketPhase::kIdle);
@@ -250,6 +255,19 @@ TEST(Accounting, CountsWhatLeavesTheNode) {
     EXPECT_EQ(job.ranks.size(), 2u);
     EXPECT_EQ(job.ranks[1].submissions, 1u);
   }
+}
+
+TEST(Accounting, RemovedBucketsStayInAJobsSums) {
+  Cluster cluster(options_of(2, 1));
+  cluster.add_bucket(1, compressed("l8", {256'000}));
+  cluster.submit_all(1);
+  ASSERT_TRUE(cluster.finish(1));
+  cluster.settle();
+  const engine::JobTraffic before = cluster.node(0).engine->traffic(1);
+  EXPECT_GT(before.payload_bytes, 0u);
+  ASSERT_TRUE(cluster.node(0).engine->remove_bucket(1, 1).ok());
+  EXPECT_EQ(cluster.node(0).engine->traffic(1).payload_bytes, before.payload_bytes);
+  EXPECT_EQ(cluster.node(0).engine->traffic(77).payload_bytes, 0u);
 }
 
 TEST(Accounting, KnowsHowLateARankWas) {

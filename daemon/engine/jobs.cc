@@ -90,8 +90,8 @@ Core::Core(Clock& clock, transport::Transport& transport, Listener& listener, co
       pool_(*this, transport.max_payload()) {
   transport_.set_receiver(this);
   if (!transport_.hosts().empty()) {
-    // Nobody yet. A system that cannot keep strangers out is not a failure.
-    [[maybe_unused]] const Status status = transport_.admit({});
+    // Nobody yet. What fails here fails for the first job with neighbours, too, and is its cause.
+    [[maybe_unused]] const Status status = admit({});
   }
 }
 

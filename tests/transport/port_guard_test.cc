@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
 
 #include "tests/transport/transport_harness.h"
@@ -23,11 +25,10 @@ namespace {
 
 using ::testing::HasSubstr;
 using ucx_internal::admission_filter;
-using ucx_internal::hosts_of_devices;
+using ucx_internal::HostAddresses;
 using ucx_internal::NumericAddress;
 using ucx_internal::parse_address;
 using ucx_internal::PortGuard;
-using ucx_internal::without_own_unless_complete;
 using Hosts = std::vector<std::string>;
 
 constexpr int kSilenceMs = 100;  // a connection over the loopback device takes microseconds
@@ -270,17 +271,23 @@ TEST(PortGuardTest, LetsGoOfEverythingAlsoInAForkedChild) {
   EXPECT_TRUE(reaches("127.0.0.2", listener.port()));
 }
 
-// Ports on which this process listens.
-std::set<uint16_t> ports() {
-  std::set<uint16_t> found;
+// Sockets on which this process listens, by their ports.
+std::map<uint16_t, int> listeners() {
+  std::map<uint16_t, int> found;
   for (int fd = 0; fd < 1024; ++fd) {
     int listens = 0;
     socklen_t size = sizeof(listens);
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens == 1) {
-      found.insert(port_of(fd));
+      found[port_of(fd)] = fd;
     }
   }
   return found;
+}
+
+std::map<uint16_t, int> opened_since(const std::map<uint16_t, int>& before) {
+  std::map<uint16_t, int> opened = listeners();
+  std::erase_if(opened, [&](const auto& listener) { return before.contains(listener.first); });
+  return opened;
 }
 
 struct Node {
@@ -305,12 +312,11 @@ bool delivers(Node& from, Node& to) {
 }
 
 TEST(UcxAdmission, StrangersReachNothingAndNeighboursReachEverything) {
-  const std::set<uint16_t> before = ports();
+  const auto before = listeners();
   Node a;
-  std::set<uint16_t> opened = ports();
-  std::erase_if(opened, [&](uint16_t port) { return before.contains(port); });
+  const auto opened = opened_since(before);
   ASSERT_EQ(opened.size(), 1u);
-  const uint16_t port = *opened.begin();
+  const uint16_t port = opened.begin()->first;
   Node b;
   ASSERT_TRUE(a.transport->admit({}).ok());
   {
@@ -329,24 +335,44 @@ TEST(UcxAdmission, StrangersReachNothingAndNeighboursReachEverything) {
   EXPECT_FALSE(reaches("127.0.0.1", port));
 }
 
+TEST(UcxAdmission, WhereTheSystemHasNoFilterItIsSaidOnce) {
+  const auto before = listeners();
+  Node a;
+  sock_filter everybody = BPF_STMT(BPF_RET | BPF_K, 0xffffffff);
+  const sock_fprog program{1, &everybody};
+  const int on = 1;
+  for (const auto& [port, fd] : opened_since(before)) {  // as if it could not be set
+    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
+    ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &on, sizeof(on)), 0);
+  }
+  ::testing::internal::CaptureStderr();
+  const Status first = a.transport->admit({}), second = a.transport->admit({});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(first.code(), Code::kUnsupported);
+  EXPECT_EQ(second.code(), Code::kUnsupported);
+  EXPECT_THAT(said, HasSubstr(first.message()));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+}
+
 TEST(UcxAdmission, ANeighbourElsewhereThatNamesTheLoopbackDeviceLetsNobodyIn) {
-  EXPECT_THAT(without_own_unless_complete(Hosts{"127.0.0.1", "127.3.0.1", "::1", "192.0.2.77"},
-                                          Hosts{"127.0.0.1", "192.0.2.99"}),
+  const HostAddresses here;
+  EXPECT_THAT(here.without_own_unless_complete(Hosts{"127.0.0.1", "127.3.0.1", "::1", "192.0.2.77"},
+                                               Hosts{"127.0.0.1", "192.0.2.99"}),
               ::testing::ElementsAre("192.0.2.77"));
   const Hosts all = {"127.0.0.1", "192.0.2.99", "192.0.2.77"};
-  EXPECT_EQ(without_own_unless_complete(all, Hosts{"127.0.0.1", "192.0.2.99", "fd00::abcd"}), all);
+  EXPECT_EQ(here.without_own_unless_complete(all, Hosts{"127.0.0.1", "192.0.2.99", "fd00::abcd"}), all);
 }
 
 TEST(UcxAdmission, HostsAreThoseOfTheDevices) {
-  const Hosts loopback = hosts_of_devices("lo");
+  const Hosts loopback = HostAddresses().of_devices("lo");
   EXPECT_THAT(loopback, ::testing::Contains("127.0.0.1"));
-  const Hosts all = hosts_of_devices("");
+  const Hosts all = HostAddresses().of_devices("");
   EXPECT_GE(all.size(), loopback.size());
   for (const std::string& host : all) {
     EXPECT_TRUE(parse_address(host).ok()) << host;
     EXPECT_FALSE(host.starts_with("fe80:")) << host;
   }
-  EXPECT_EQ(hosts_of_devices("nosuchdevice0"), all);
+  EXPECT_EQ(HostAddresses().of_devices("nosuchdevice0"), all);
 }
 
 }  // namespace

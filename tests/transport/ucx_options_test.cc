@@ -20,7 +20,7 @@ TEST(UcxDevices, AnAddressTellsItsInterface) {
   EXPECT_EQ(device_of_address("203.0.113.250"), "");
   EXPECT_EQ(device_of_address("0.0.0.0"), "");
   EXPECT_EQ(device_of_address("localhost"), "");
-  for (const std::string& host : ucx_internal::hosts_of_devices("")) {
+  for (const std::string& host : ucx_internal::HostAddresses().of_devices("")) {
     EXPECT_FALSE(device_of_address(host).empty()) << host;
   }
 }

@@ -11,20 +11,11 @@
 #include <set>
 #include <system_error>
 
-#include "transport/ucx/port_filter.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::transport {
 namespace ucx_internal {
 namespace {
-
-struct InterfaceAddress {
-  std::string interface;
-  std::string text;
-  NumericAddress address;
-  uint32_t mask = 0;  // IPv4
-  bool up = false;
-};
 
 bool is_loopback(const NumericAddress& address) {
   return address.v6 ? address.words == std::array<uint32_t, 4>{0, 0, 0, 1} : address.words[0] >> 24 == 127;
@@ -87,8 +78,10 @@ std::set<std::string> interfaces_of(std::string_view devices) {
 
 }  // namespace
 
-std::vector<std::string> hosts_of_devices(std::string_view devices) {
-  std::vector<InterfaceAddress> all = interface_addresses();
+HostAddresses::HostAddresses() : all_(interface_addresses()) {}
+
+std::vector<std::string> HostAddresses::of_devices(std::string_view devices) const {
+  std::vector<InterfaceAddress> all = all_;
   std::erase_if(all, [](const InterfaceAddress& found) { return !found.up; });
   // Adapters before bridges and tunnels, of which a host may have hundreds.
   std::stable_partition(all.begin(), all.end(), [](const InterfaceAddress& found) {
@@ -114,8 +107,8 @@ std::vector<std::string> hosts_of_devices(std::string_view devices) {
   return hosts;
 }
 
-std::vector<std::string> without_own_unless_complete(std::span<const std::string> hosts,
-                                                     std::span<const std::string> own) {
+std::vector<std::string> HostAddresses::without_own_unless_complete(std::span<const std::string> hosts,
+                                                                    std::span<const std::string> own) const {
   std::set<NumericAddress> given, expected;
   for (const std::string& host : hosts) {
     if (const auto address = parse_address(host); address.ok()) {
@@ -135,7 +128,7 @@ std::vector<std::string> without_own_unless_complete(std::span<const std::string
     return {hosts.begin(), hosts.end()};
   }
   std::set<NumericAddress> here;
-  for (const InterfaceAddress& found : interface_addresses()) {
+  for (const InterfaceAddress& found : all_) {
     here.insert(found.address);
   }
   std::vector<std::string> others;
@@ -154,9 +147,9 @@ std::string device_of_address(std::string_view numeric_address) {
   if (!wanted.ok()) {
     return {};
   }
-  const std::vector<InterfaceAddress> all = ucx_internal::interface_addresses();
+  const ucx_internal::HostAddresses here;
   for (const bool exactly : {true, false}) {
-    for (const InterfaceAddress& found : all) {
+    for (const InterfaceAddress& found : here.all()) {
       const bool same = exactly
                             ? found.address == *wanted
                             : ucx_internal::is_loopback(*wanted) && ucx_internal::is_loopback(found.address);

@@ -11,7 +11,8 @@
 //
 // UCX trusts whoever reaches its TCP ports. admit() keeps everybody else away by a filter on the ports; names
 // of this host are told by hosts(): the addresses of the devices in use. This host's own addresses are
-// admitted only where a neighbour names all of them, because it is on this host itself.
+// admitted only where the neighbours name all of them, because one is on this host itself; admit() sees their
+// union and cannot tell who named what.
 //
 // UCX_* variables in the environment win over the defaults here and over `overrides`; the segment size is the
 // exception, because both sides must agree on it: it travels in the address, and connect() refuses another.

@@ -80,8 +80,8 @@ class Compressor final : public BucketReducer {
   }
   size_t restore_state(std::span<const LayerState> state) override;
 
-  void poison(void* result) const override {
-    std::fill_n(static_cast<float*>(result), plan_.elements, std::numeric_limits<float>::quiet_NaN());
+  void poison(void* result, uint64_t first, uint64_t count) const override {
+    std::fill_n(static_cast<float*>(result) + first, count, std::numeric_limits<float>::quiet_NaN());
   }
 
  private:

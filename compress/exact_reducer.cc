@@ -55,9 +55,9 @@ class ExactReducer final : public PlainReducer {
     return ok_status();
   }
 
-  void poison(void* result) const override {
+  void poison(void* result, uint64_t first, uint64_t count) const override {
     if constexpr (std::floating_point<T>) {
-      std::fill_n(static_cast<T*>(result), elements(), std::numeric_limits<T>::quiet_NaN());
+      std::fill_n(static_cast<T*>(result) + first, count, std::numeric_limits<T>::quiet_NaN());
     }
   }
 
@@ -72,26 +72,26 @@ class ExactReducer final : public PlainReducer {
 using Cut = std::function<Geometry(uint64_t)>;
 
 template <typename T>
-std::unique_ptr<BucketReducer> make(uint64_t elements, Dtype dtype, const Cut& cut) {
-  return std::make_unique<ExactReducer<T>>(elements, dtype, cut(sizeof(T)));
+std::unique_ptr<BucketReducer> make(Dtype dtype, const Cut& cut) {
+  return std::make_unique<ExactReducer<T>>(dtype, cut(sizeof(T)));
 }
 
 Result<std::unique_ptr<BucketReducer>> make_reducer(uint64_t elements, Dtype dtype, const Cut& cut) {
   try {
     switch (dtype) {
       case Dtype::kFloat32:
-        return make<float>(elements, dtype, cut);
+        return make<float>(dtype, cut);
       case Dtype::kFloat64:
-        return make<double>(elements, dtype, cut);
+        return make<double>(dtype, cut);
       case Dtype::kInt32:
-        return make<int32_t>(elements, dtype, cut);
+        return make<int32_t>(dtype, cut);
       case Dtype::kInt64:
-        return make<int64_t>(elements, dtype, cut);
+        return make<int64_t>(dtype, cut);
       case Dtype::kUint8:
-        return make<uint8_t>(elements, dtype, cut);
+        return make<uint8_t>(dtype, cut);
       case Dtype::kFloat16:
       case Dtype::kBfloat16:
-        return make_half_reducer(elements, dtype, cut(kHalfHopBytes));
+        return make_half_reducer(dtype, cut(kHalfHopBytes));
     }
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "no memory for the tables of a bucket of " +

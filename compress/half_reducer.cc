@@ -43,8 +43,8 @@ bool hop_halves(Widen widen, const std::byte* arrived, std::span<const void* con
 
 class HalfReducer final : public PlainReducer {
  public:
-  HalfReducer(uint64_t elements, Dtype dtype, Geometry geometry)
-      : PlainReducer(elements, dtype, std::move(geometry)),
+  HalfReducer(Dtype dtype, Geometry geometry)
+      : PlainReducer(dtype, std::move(geometry)),
         widen_(dtype == Dtype::kFloat16 ? &widen_fp16 : &widen_bf16),
         narrow_(dtype == Dtype::kFloat16 ? &narrow_fp16 : &narrow_bf16) {}
 
@@ -84,8 +84,8 @@ class HalfReducer final : public PlainReducer {
     return ok_status();
   }
 
-  void poison(void* result) const override {
-    std::fill_n(static_cast<uint16_t*>(result), elements(),
+  void poison(void* result, uint64_t first, uint64_t count) const override {
+    std::fill_n(static_cast<uint16_t*>(result) + first, count,
                 dtype() == Dtype::kFloat16 ? Float16::kNan : Bfloat16::kNan);
   }
 
@@ -99,8 +99,8 @@ class HalfReducer final : public PlainReducer {
 
 }  // namespace
 
-std::unique_ptr<BucketReducer> make_half_reducer(uint64_t elements, Dtype dtype, Geometry geometry) {
-  return std::make_unique<HalfReducer>(elements, dtype, std::move(geometry));
+std::unique_ptr<BucketReducer> make_half_reducer(Dtype dtype, Geometry geometry) {
+  return std::make_unique<HalfReducer>(dtype, std::move(geometry));
 }
 
 }  // namespace gradwire::compress

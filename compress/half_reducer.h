@@ -8,7 +8,7 @@
 namespace gradwire::compress {
 
 // `dtype` is fp16 or bf16; `geometry` counts kHalfHopBytes an element.
-std::unique_ptr<BucketReducer> make_half_reducer(uint64_t elements, Dtype dtype, Geometry geometry);
+std::unique_ptr<BucketReducer> make_half_reducer(Dtype dtype, Geometry geometry);
 
 inline constexpr uint64_t kHalfHopBytes = 4;
 

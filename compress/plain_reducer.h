@@ -12,8 +12,7 @@ namespace gradwire::compress {
 
 class PlainReducer : public BucketReducer {
  public:
-  PlainReducer(uint64_t elements, Dtype dtype, Geometry geometry)
-      : elements_(elements), dtype_(dtype), geometry_(std::move(geometry)) {}
+  PlainReducer(Dtype dtype, Geometry geometry) : dtype_(dtype), geometry_(std::move(geometry)) {}
 
   const Geometry& geometry() const final { return geometry_; }
   Dtype dtype() const final { return dtype_; }
@@ -28,8 +27,6 @@ class PlainReducer : public BucketReducer {
   }
 
  protected:
-  uint64_t elements() const { return elements_; }
-
   // Hands the arithmetic of the operation to `take`, as a std::integral_constant: an average is a sum.
   template <typename Take>
   static Status choose(const OperationSettings& settings, Take take) {
@@ -66,7 +63,6 @@ class PlainReducer : public BucketReducer {
   }
 
  private:
-  uint64_t elements_;
   Dtype dtype_;
   Geometry geometry_;
   uint64_t operations_ = 0;

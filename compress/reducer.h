@@ -146,8 +146,9 @@ class BucketReducer {
     return size;
   }
 
-  // Fills the whole result with NaN (floating-point types): the verdict "not finite".
-  virtual void poison(void* result) const = 0;
+  // Fills `count` elements from `first` on of the result with NaN: the verdict "not finite". Does nothing for
+  // integers, which have neither.
+  virtual void poison(void* result, uint64_t first, uint64_t count) const = 0;
 
   // The end of an operation: residuals and controllers move on, or stay as they were before begin().
   virtual void commit() = 0;

@@ -182,7 +182,7 @@ void Core::complete(Bucket& bucket) {
       if (operation.signature.operation == layout::kOpReduceScatter) {
         poison_shards(bucket);
       } else {
-        reducer.poison(bucket.spec.result);
+        reducer.poison(bucket.spec.result, 0, bucket.spec.elements);
       }
       reducer.abandon();
       flags = layout::kCompletionNotFinite;

@@ -1,7 +1,5 @@
 #include "daemon/engine/shards.h"
 
-#include <algorithm>
-#include <limits>
 #include <string>
 
 namespace gradwire::engine {
@@ -31,11 +29,6 @@ bool chunk_fits(const JobSpec& job, const BucketSpec& spec, uint32_t chunk, uint
     *elements += segment.elements;
   }
   return true;
-}
-
-template <typename T>
-void fill(void* result, const Segment& segment, T value) {
-  std::fill_n(static_cast<T*>(result) + segment.first_element, segment.elements, value);
 }
 
 }  // namespace
@@ -95,27 +88,10 @@ const std::byte* shard_source(const Bucket& bucket, const Segment& segment) {
 }
 
 void poison_shards(const Bucket& bucket) {
+  const compress::BucketReducer& shards = *bucket.spec.shards;
   const uint32_t own = (bucket.job->spec.node_index + 1) % bucket.job->spec.nodes;
-  void* const result = bucket.spec.result;
-  for (const Segment& segment : bucket.spec.shards->geometry().segments(own)) {
-    switch (static_cast<compress::Dtype>(bucket.dtype)) {
-      case compress::Dtype::kFloat32:
-        fill(result, segment, std::numeric_limits<float>::quiet_NaN());
-        break;
-      case compress::Dtype::kFloat64:
-        fill(result, segment, std::numeric_limits<double>::quiet_NaN());
-        break;
-      case compress::Dtype::kFloat16:
-        fill(result, segment, uint16_t{0x7e00});
-        break;
-      case compress::Dtype::kBfloat16:
-        fill(result, segment, uint16_t{0x7fc0});
-        break;
-      case compress::Dtype::kInt32:
-      case compress::Dtype::kInt64:
-      case compress::Dtype::kUint8:
-        break;  // they have none, and no verdict
-    }
+  for (const Segment& segment : shards.geometry().segments(own)) {
+    shards.poison(bucket.spec.result, segment.first_element, segment.elements);
   }
 }
 

@@ -57,7 +57,11 @@ class LoopbackRing {
     for (uint32_t i = 0; i < nodes; ++i) {
       if (not_finite) {
         nodes_[i]->abandon();
-        nodes_[i]->poison(results[i]);
+        for (uint32_t chunk = 0; chunk < nodes; ++chunk) {
+          for (const Segment& segment : nodes_[i]->geometry().segments(chunk)) {
+            nodes_[i]->poison(results[i], segment.first_element, segment.elements);
+          }
+        }
       } else {
         nodes_[i]->commit();
       }

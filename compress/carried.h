@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "compress/bucket_plan.h"
@@ -15,6 +16,10 @@ namespace gradwire::compress {
 class FloatBuffer {
  public:
   explicit FloatBuffer(uint64_t count);
+  FloatBuffer(FloatBuffer&&) = default;
+  FloatBuffer& operator=(FloatBuffer&&) = default;
+  FloatBuffer(const FloatBuffer&) = delete;  // a copy's boundary would be elsewhere
+  FloatBuffer& operator=(const FloatBuffer&) = delete;
   float* data() { return memory_.data() + offset_; }
   std::span<const float> view() const { return {memory_.data() + offset_, count_}; }
   size_t offset() const { return offset_; }  // of the first float in what release() gives

@@ -309,6 +309,8 @@ class Hook(unittest.TestCase):
                     cls.results.append(({}, output))
 
     def check(self, name):
+        if name == "the_binding_serves_the_hook" and FAKE_GRADWIRED is None:
+            self.skipTest("no fake gradwired was given")
         for rank, (results, output) in enumerate(self.results):
             self.assertEqual(results.get(name, f"did not run; the process wrote:\n{output}"), "", f"rank {rank}")
 

@@ -34,11 +34,11 @@ def main():
     page = os.open(f"{folder}/counters", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(page, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.ftruncate(page, HEADER_BYTES + sum(c * s for c, s in zip(CAPACITIES, SIZES)))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{folder}/gradwired.sock")
     listener.listen()
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while time.monotonic() - started < float(settings.get("fake.die_after", "1000")):
         now = time.monotonic_ns()
         header = HEADER.pack(0x31304E5443525747, 2, HEADER_BYTES, *CAPACITIES, *SIZES, os.getpid(), 0, now,

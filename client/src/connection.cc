@@ -133,7 +133,7 @@ gw_status Connection::request(json message, std::string_view answer_type, size_t
     if (type == "aborted") {
       std::string cause;
       read_member(document, "message", kMaxSentence, &cause);
-      return fail(GW_ERR_ABORTED, cause.empty() ? "gradwired ended the job's epoch without a cause" : cause);
+      return fail(GW_ERR_ABORTED, abort_sentence(cause));
     }
     uint64_t answered = 0;
     if (!read_member(document, "id", UINT64_MAX, &answered) || answered < id) {
@@ -144,6 +144,7 @@ gw_status Connection::request(json message, std::string_view answer_type, size_t
       std::string sentence;
       read_member(document, "code", 64, &code);
       read_member(document, "message", kMaxSentence, &sentence);
+      answer->refused = true;
       return fail(status_of_code(code), sentence.empty() ? say("gradwired refused: ", code) : sentence);
     }
     if (type != answer_type || answered != id ||

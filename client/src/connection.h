@@ -28,6 +28,7 @@ inline constexpr uint32_t kProtocol = 2;  // of the control connection
 struct Answer {
   nlohmann::json document;
   std::vector<wire::UniqueFd> descriptors;
+  bool refused = false;  // the failure is the daemon's, in its own words
 };
 
 class Connection {

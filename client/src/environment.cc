@@ -13,7 +13,7 @@
 namespace gradwire::client {
 namespace {
 
-constexpr uint32_t kJoinFlags = GW_JOIN_FRESH;
+constexpr uint32_t kJoinFlags = GW_JOIN_FRESH | GW_JOIN_LEAVE_AT_EXIT;
 
 struct Launcher {
   const char* name;
@@ -128,6 +128,7 @@ class Resolver {
       return status;
     }
     id_.fresh = (options_.flags & GW_JOIN_FRESH) != 0;
+    id_.leave_at_exit = (options_.flags & GW_JOIN_LEAVE_AT_EXIT) != 0;
     id_.socket = text(options_.socket, find(lookup_, "GRADWIRE_SOCKET"), kDefaultSocket);
     if (const gw_status status = check_identity_text("job's name", id_.job); status != GW_OK) {
       return status;

@@ -19,6 +19,7 @@ struct Identity {
   int64_t timeout_ms = 0;  // 0: the daemon's
   int64_t wait_ms = 0;     // for a daemon that is not there yet
   bool fresh = false;
+  bool leave_at_exit = false;
 };
 
 using Lookup = std::function<const char*(const char*)>;  // getenv

@@ -175,6 +175,9 @@ gw_status look_at_pulse(gw_job* job);
 // Waiting side: sleeps until the bell rings, the socket speaks, or it is time to look around again.
 gw_status sleep(gw_job* job, Deadline deadline);
 
+// Both sides: tells the daemon that this rank goes. GW_OK also where the epoch was over.
+gw_status leave(gw_job* job);
+
 // Submitting side: publishes an operation of an idle bucket.
 gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root);
 // Waiting side: waits for the bucket (or, with nullptr, for any but the barrier) and hands it out.

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "client/src/error.h"
+#include "client/src/exit.h"
 #include "client/src/job.h"
 #include "client/src/session.h"
 #include "client/src/text.h"
@@ -164,9 +165,9 @@ gw_status ask(gw_job* job, Answer* answer) {
   }
 }
 
-gw_status explain_refusal(const Identity& identity, gw_status status) {
+gw_status explain_refusal(const Identity& identity, const Answer& answer, gw_status status) {
   const std::string sentence = gw_last_error();
-  if (status == GW_ERR_TIMEOUT && sentence.find("did not answer") != std::string::npos) {
+  if (status == GW_ERR_TIMEOUT && !answer.refused) {
     return fail(status, say("job ", identity.job, " was not complete within ", identity.timeout_ms,
                             " ms, and gradwired at ", identity.socket, " does not say who is missing"));
   }
@@ -203,7 +204,7 @@ gw_status join(const gw_join_options* given, gw_job** out) {
 
   Answer answer;
   if (const gw_status status = ask(job.get(), &answer); status != GW_OK) {
-    return explain_refusal(identity, status);
+    return explain_refusal(identity, answer, status);
   }
   if (const gw_status bad = read_joined(job.get(), &answer); bad != GW_OK) {
     return bad;
@@ -211,25 +212,15 @@ gw_status join(const gw_join_options* given, gw_job** out) {
   const int64_t still_ms = job->peer_timeout_ms + kMarginMs;
   job->connection.watch(&job->header->daemon_heartbeat_ns, still_ms);
   job->pulse = Pulse(still_ms);
+  if (identity.leave_at_exit) {
+    leave_at_exit(job.get());
+  }
   *out = job.release();
   return GW_OK;
 }
 
-gw_status leave(gw_job* job) {
-  gw_status status = ended(job);
-  Answer answer;
-  if (status == GW_OK) {
-    status =
-        explain(job, job->connection.request({{"type", "leave"}}, "ok", 0, daemon_deadline(*job), &answer));
-  } else if (!job->connection.gone()) {
-    // The epoch is over for everybody; a word of goodbye is enough and its answer does not matter.
-    (void)job->connection.request({{"type", "leave"}}, "ok", 0, Deadline::after_ms(0), &answer);
-    (void)ended(job);
-  }
-  return status == GW_ERR_ABORTED ? GW_OK : status;
-}
-
 void free_job(gw_job* job) {
+  forget_at_exit(job);
   job->buckets.for_each([job](gw_bucket* bucket) {
     if (bucket != &job->barrier) {
       delete bucket;
@@ -267,6 +258,21 @@ gw_status traffic(gw_job* job, gw_traffic* out) {
 }
 
 }  // namespace
+
+gw_status leave(gw_job* job) {
+  gw_status status = ended(job);
+  Answer answer;
+  if (status == GW_OK) {
+    status =
+        explain(job, job->connection.request({{"type", "leave"}}, "ok", 0, daemon_deadline(*job), &answer));
+  } else if (!job->connection.gone()) {
+    // The epoch is over for everybody; a word of goodbye is enough and its answer does not matter.
+    (void)job->connection.request({{"type", "leave"}}, "ok", 0, Deadline::after_ms(0), &answer);
+    (void)ended(job);
+  }
+  return status == GW_ERR_ABORTED ? GW_OK : status;
+}
+
 }  // namespace gradwire::client
 
 using namespace gradwire::client;  // NOLINT(google-build-using-namespace): this file is the library's edge

@@ -143,8 +143,7 @@ gw_status ended(gw_job* job) {
   if (job->header->abort_status.load(std::memory_order_acquire) != GW_OK) {
     const char* cause = job->header->abort_cause;
     const std::string_view text(cause, ::strnlen(cause, layout::kCauseBytes));
-    return end_job(job, GW_ERR_ABORTED,
-                   text.empty() ? "gradwired ended the job's epoch without a cause" : text);
+    return end_job(job, GW_ERR_ABORTED, abort_sentence(text));
   }
   return GW_OK;
 }

@@ -36,8 +36,7 @@ gw_status look_at_socket(gw_job* job) {
       if (const gw_status status = ended(job); status != GW_OK) {
         return status;
       }
-      return end_job(job, GW_ERR_ABORTED,
-                     cause.empty() ? "gradwired ended the job's epoch without a cause" : cause);
+      return end_job(job, GW_ERR_ABORTED, abort_sentence(cause));
     case Connection::News::kGone:
       if (const gw_status status = ended(job); status != GW_OK) {
         return status;

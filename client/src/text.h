@@ -34,4 +34,9 @@ inline std::string excerpt(std::string_view text, size_t limit) {
   return out + (text.size() > limit ? "..." : "");
 }
 
+// Why the epoch has ended, for a caller.
+inline std::string_view abort_sentence(std::string_view cause) {
+  return cause.empty() ? "gradwired ended the job's epoch without a cause" : cause;
+}
+
 }  // namespace gradwire::client

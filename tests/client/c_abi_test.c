@@ -40,7 +40,7 @@ int main(void) {
   check(strstr(gw_last_error(), "no gradwired at /nonexistent/gradwired.sock") != NULL, "the sentence");
   check(strstr(gw_last_error(), "GRADWIRE_SOCKET") != NULL, "the remedy");
   options.wait_ms = 20;
-  options.flags = GW_JOIN_FRESH;
+  options.flags = GW_JOIN_FRESH | GW_JOIN_LEAVE_AT_EXIT;
   check(gw_join(&options, &job) == GW_ERR_UNAVAILABLE, "join that waits for a daemon");
   check(strstr(gw_last_error(), "waited") != NULL, "the sentence says so");
   check(gw_join(&options, NULL) == GW_ERR_INVALID, "join without a place for the job");

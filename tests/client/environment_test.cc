@@ -238,6 +238,11 @@ TEST(JoinOptions, WhatAnOlderCallerDoesNotHaveIsTheDefault) {
   ASSERT_EQ(r.status, GW_OK) << r.error;
   EXPECT_EQ(r.id.wait_ms, 77);
   EXPECT_TRUE(r.id.fresh);
+  EXPECT_FALSE(r.id.leave_at_exit);
+  options.flags = GW_JOIN_LEAVE_AT_EXIT;
+  r = resolve({{"GRADWIRE_WAIT_MS", "5"}}, &options);
+  EXPECT_TRUE(r.id.leave_at_exit);
+  EXPECT_FALSE(r.id.fresh);
   options.wait_ms = 0;
   EXPECT_EQ(resolve({{"GRADWIRE_WAIT_MS", "5"}}, &options).id.wait_ms, 5);
   options.wait_ms = -1;

@@ -1,6 +1,7 @@
 """gradwire (ctypes) against the client tests' fake daemon."""
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ class Binding(unittest.TestCase):
 
     def start(self, *arguments):
         self.daemon = subprocess.Popen([FAKE_GRADWIRED, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(self.end, self.daemon)
         self.socket = self.daemon.stdout.readline().decode().strip()
 
     def orderly_leaves(self):
@@ -31,8 +33,14 @@ class Binding(unittest.TestCase):
         self.daemon.stdin.flush()
         return int(self.daemon.stdout.readline())
 
-    def tearDown(self):
-        self.daemon.communicate(timeout=20)
+    @staticmethod
+    def end(daemon):
+        """At the end of its input it ends and removes its folder."""
+        try:
+            daemon.communicate(timeout=20)
+        finally:
+            daemon.kill()
+            daemon.wait()
 
     def join(self, rank=0, world=1):
         return gradwire.Job("test", rank=rank, world=world, socket=self.socket, rendezvous="", timeout=20)
@@ -124,14 +132,13 @@ class Binding(unittest.TestCase):
         bucket = job.bucket("b", [("w", 4)])
         self.daemon.kill()
         self.daemon.wait()
+        self.addCleanup(shutil.rmtree, os.path.dirname(self.socket))
         with self.assertRaises(gradwire.UnavailableError):
             bucket.allreduce()
             bucket.wait(20)
         with self.assertRaises(gradwire.UnavailableError):
             job.leave()
         job.leave()
-        os.unlink(self.socket)
-        os.rmdir(os.path.dirname(self.socket))
 
     def test_a_forked_child_is_told(self):
         with self.join() as job:
@@ -169,7 +176,8 @@ class Binding(unittest.TestCase):
         """Runs a program whose first line has joined; returns its exit code."""
         text = "\n".join([
             "import gradwire, os, sys",
-            f"job = gradwire.Job('test', rank=0, world=1, socket={self.socket!r}, rendezvous='', timeout=20)",
+            f"job_socket = {self.socket!r}",
+            "job = gradwire.Job('test', rank=0, world=1, socket=job_socket, rendezvous='', timeout=20)",
             *lines,
         ])
         return subprocess.run([sys.executable, "-B", "-c", text], stderr=subprocess.DEVNULL, timeout=60).returncode
@@ -180,11 +188,22 @@ class Binding(unittest.TestCase):
         self.assertEqual(self.orderly_leaves(), 1)
         self.assertEqual(self.program("job.leave()"), 0)
         self.assertEqual(self.orderly_leaves(), 2)
-        # Not those that fail, nor one with an operation that nobody waited for, nor a forked child.
-        self.assertEqual(self.program("raise ValueError"), 1)
-        self.assertEqual(self.program(*use), 0)
-        self.assertEqual(self.program("if os.fork() == 0: sys.exit()", "os.wait()", "os._exit(0)"), 0)
-        self.assertEqual(self.orderly_leaves(), 2)
+        self.assertEqual(self.program(*use, "b.wait()", "sys.exit()"), 0)
+        self.assertEqual(self.orderly_leaves(), 3)
+        again = "job = gradwire.Job('test', rank=0, world=1, socket=job_socket, rendezvous='')"
+        self.assertEqual(self.program("job.leave()", again), 0)
+        self.assertEqual(self.orderly_leaves(), 5)
+
+    def test_a_program_that_fails_or_is_not_done_has_not_left_its_job(self):
+        use = ["b = job.bucket('b', [('w', 4)])", "b.allreduce()"]
+        for code, *lines in ((1, "raise ValueError"), (1, "sys.exit(1)"), (1, "sys.exit('the loss is not finite')"),
+                             (3, "raise SystemExit(3)"), (2, "import argparse", "argparse.ArgumentParser().error('x')"),
+                             (1, *use, "b.wait()", "sys.exit(1)"), (0, "os._exit(0)"), (-9, "os.kill(os.getpid(), 9)"),
+                             (-2, "os.kill(os.getpid(), 2)"), (0, *use),
+                             (0, "if os.fork() == 0: sys.exit()", "os.wait()", "os._exit(0)")):
+            with self.subTest(lines[-1]):
+                self.assertEqual(self.program(*lines), code)
+                self.assertEqual(self.orderly_leaves(), 0)
 
     def test_every_operation_on_every_dtype(self):
         with self.join() as job:
@@ -216,7 +235,6 @@ class Binding(unittest.TestCase):
     def test_epochs(self):
         with self.join() as job:
             self.assertEqual((job.epoch, job.previous_epoch("b")), (1, None))
-        self.daemon.communicate(timeout=20)
         self.start("later")
         with gradwire.Job("test", rank=0, world=1, socket=self.socket, rendezvous="", wait=5, fresh=True) as job:
             self.assertEqual(job.epoch, 3)

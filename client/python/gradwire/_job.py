@@ -1,9 +1,7 @@
 """Job and Bucket: gradwire.h's handles as objects."""
-import atexit
 import collections
 import ctypes
 import os
-import sys
 import threading
 import weakref
 
@@ -23,6 +21,7 @@ DTYPES = {
 REDUCE_OPS = {"sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
 GRADIENT = 1
 FRESH = 1
+LEAVE_AT_EXIT = 2
 NOT_FINITE = 1
 
 Traffic = collections.namedtuple("Traffic", "operations raw_bytes wire_bytes")
@@ -55,7 +54,6 @@ class Bucket:
     def __init__(self, job, handle, name, layers, dtype):
         self._job = job
         self._handle = handle
-        self._in_flight = False
         self.name = name
         self.layers = layers
         self.dtype = dtype
@@ -105,14 +103,12 @@ class Bucket:
     def _submit(self, function, *arguments):
         with self._job._submitting:
             check(getattr(library(), function)(self._open(), *arguments))
-            self._in_flight = True
 
     def wait(self, timeout=None):
         """Waits for the operation. False if some rank's gradient was not finite (the result is NaN), else True."""
         flags = ctypes.c_uint32()
         with self._job._waiting:
             check(library().gw_wait(self._open(), _milliseconds(timeout), ctypes.byref(flags)))
-            self._in_flight = False
         return not flags.value & NOT_FINITE
 
     def test(self):
@@ -121,7 +117,6 @@ class Bucket:
         done = ctypes.c_int()
         with self._job._waiting:
             check(library().gw_test(self._open(), ctypes.byref(done), ctypes.byref(flags)))
-            self._in_flight = self._in_flight and not done.value
         return None if not done.value else not flags.value & NOT_FINITE
 
     def destroy(self):
@@ -157,14 +152,6 @@ class Bucket:
 _jobs = weakref.WeakSet()  # joined and not left
 
 
-@atexit.register
-def _leave_at_exit():
-    """A program that ends well has left its jobs, said or not; one that failed is reported as dead."""
-    if getattr(sys, "last_value", None) is None:
-        for job in list(_jobs):
-            job._leave_if_idle()
-
-
 def _in_forked_child():
     """The jobs are the parent's. Its threads, which may have held the locks, are not here."""
     for job in _jobs:
@@ -182,7 +169,8 @@ class Job:
 
     `timeout` (of the join) and `wait` (for a daemon that is not there yet) are in seconds; without `wait`
     GRADWIRE_WAIT_MS counts. `fresh`: the training starts anew, the daemon drops the residuals that it kept.
-    An interpreter that ends without an exception leaves its jobs by itself if no operation is in flight.
+    A program that ends with the exit code 0 leaves its jobs by itself if no operation is in flight; one that ends
+    in another way (an exception, sys.exit(1), a signal) without leave() counts as dead.
     """
 
     def __init__(self, job=None, *, run_id=None, rank=None, world=None, rendezvous=None, socket=None, timeout=None,
@@ -197,7 +185,7 @@ class Job:
             socket=_text(socket),
             timeout_ms=0 if timeout is None else max(1, _milliseconds(timeout)),
             wait_ms=0 if wait is None else _milliseconds(wait) or -1,  # 0 would be the environment's
-            flags=FRESH if fresh else 0,
+            flags=LEAVE_AT_EXIT | (FRESH if fresh else 0),
         )
         self._handle = None
         self._buckets = set()
@@ -254,25 +242,11 @@ class Job:
         if self._handle is None:
             return
         with self._submitting, self._waiting:
-            self._leave()
-
-    def _leave(self):
-        handle, self._handle = self._handle, None
-        _jobs.discard(self)
-        for bucket in list(self._buckets):
-            bucket._forget()
-        check(library().gw_leave(handle))
-
-    def _leave_if_idle(self):
-        locks = [lock for lock in (self._submitting, self._waiting) if lock.acquire(blocking=False)]
-        try:
-            if len(locks) == 2 and not any(bucket._in_flight for bucket in self._buckets):
-                self._leave()
-        except _native.GradwireError:
-            pass  # nobody is left to be told
-        finally:
-            for lock in locks:
-                lock.release()
+            handle, self._handle = self._handle, None
+            _jobs.discard(self)
+            for bucket in list(self._buckets):
+                bucket._forget()
+            check(library().gw_leave(handle))
 
     def _open(self):
         if self._handle is None:

@@ -25,7 +25,7 @@ constexpr int kTimeoutMs = 30'000;
 
 class Silent final : public Listener {
  public:
-  void on_job_failed(JobId, const Status&) override { ++failures; }
+  void on_job_failed(JobId, const Status&) override { failures.fetch_add(1, std::memory_order_relaxed); }
   void on_stall(const Stall&) override {}
   void on_progress_after_stall(JobId, uint32_t, uint64_t) override {}
   std::atomic<int> failures{0};
@@ -41,7 +41,7 @@ class Bell : public testing::Test {
   }
   ~Bell() override {
     thread_.stop();
-    EXPECT_EQ(listener_.failures, 0);
+    EXPECT_EQ(listener_.failures.load(std::memory_order_relaxed), 0);
   }
   static EngineThreadOptions no_spin() {
     EngineThreadOptions options;
@@ -101,7 +101,7 @@ TEST_F(Bell, WakesBothSides) {
 TEST_F(Bell, AClientThatNeverReadsItDelaysNobody) {
   ASSERT_EQ(::fcntl(hostile_.bell(), F_SETFL, 0), 0);  // blocking, on its side
   for (uint64_t step = 1; step <= 1000; ++step) {      // far more rings than the socket holds
-    hostile_.session()->completions.sleeping.store(1);
+    hostile_.session()->completions.sleeping.store(1, std::memory_order_seq_cst);  // as prepare_sleep()
     hostile_.submit(0, step, layout::kOpBarrier);
     while (!hostile_.take().has_value()) {
       std::this_thread::yield();

@@ -109,7 +109,7 @@ TEST(Ring, SaysFullAndGoesOnWhenThereIsRoom) {
 TEST(Ring, ProducerNoticesACounterThatMakesNoSense) {
   Ring ring(4);
   auto producer = ring.producer();
-  ring.control->head.store(1);  // consumed what was never produced
+  ring.control->head.store(1, std::memory_order_release);  // consumed what was never produced
   bool wake = false;
   EXPECT_EQ(producer.push(numbered(0), &wake), RingState::kCorrupt);
 }
@@ -118,9 +118,9 @@ TEST(Ring, ConsumerNoticesACounterThatMakesNoSense) {
   Ring ring(4);
   auto consumer = ring.consumer();
   Submission got;
-  ring.control->tail.store(5);
+  ring.control->tail.store(5, std::memory_order_release);
   EXPECT_EQ(consumer.pop(&got), RingState::kCorrupt);
-  ring.control->tail.store(UINT64_MAX);
+  ring.control->tail.store(UINT64_MAX, std::memory_order_release);
   EXPECT_EQ(consumer.pop(&got), RingState::kCorrupt);
 }
 

@@ -108,11 +108,11 @@ TEST(SteadyState, AllocatesNothing) {
       size_t work = 1;
       while (work > 0) {
         work = 0;
-        counting = count;
+        counting.store(count, std::memory_order_relaxed);
         for (uint32_t n = 0; n < cluster.nodes(); ++n) {
           work += cluster.node(n).engine->poll();
         }
-        counting = false;
+        counting.store(false, std::memory_order_relaxed);
       }
     } while (cluster.network().step());
     cluster.settle();
@@ -123,7 +123,7 @@ TEST(SteadyState, AllocatesNothing) {
   for (int i = 0; i < 12; ++i) {
     step(i, true);
   }
-  EXPECT_EQ(allocations.load(), 0u);
+  EXPECT_EQ(allocations.load(std::memory_order_relaxed), 0u);
   for (uint32_t bucket = 0; bucket <= codecs.size(); ++bucket) {
     EXPECT_TRUE(cluster.finish(bucket));
     EXPECT_EQ(cluster.rank(0).sequences[bucket], 32u);

@@ -127,6 +127,18 @@ void log_event(spdlog::level::level_enum level, std::string_view event, LogField
 
 }  // namespace
 
+std::string one_line(std::string_view text, size_t limit) {
+  text = text.substr(0, limit);
+  std::string line;
+  while (!text.empty()) {
+    uint32_t character = 0;
+    const size_t bytes = printable(text, &character);
+    line += bytes > 0 ? text.substr(0, bytes) : "?";
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return line;
+}
+
 std::string format_event(std::string_view event, LogFields fields) {
   std::string line = "event=" + std::string(event);
   for (const auto& [name, value] : fields) {

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
 
-#include "daemon/control/fields.h"
 #include "daemon/control/log.h"
 
 namespace gradwire::control {
@@ -67,25 +67,14 @@ bool Notifier::send(std::string_view message) {
   return sent >= 0;
 }
 
-void Notifier::must_arrive(std::string_view message) {
+void Notifier::must_arrive(std::string message) {
+  waiting_.push_back(std::move(message));
   retry();
-  if (!waiting_.empty() || !send(message)) {
-    waiting_ += waiting_.empty() ? "" : "\n";
-    waiting_ += message;
-  }
 }
 
 void Notifier::retry() {
-  while (!waiting_.empty()) {
-    // One message at a time, because the order is what they mean; MONOTONIC_USEC belongs to RELOADING.
-    size_t end = waiting_.find('\n');
-    if (end != std::string::npos && waiting_.compare(end + 1, 14, "MONOTONIC_USEC") == 0) {
-      end = waiting_.find('\n', end + 1);
-    }
-    if (!send(std::string_view(waiting_).substr(0, end))) {
-      return;
-    }
-    waiting_.erase(0, end == std::string::npos ? end : end + 1);
+  while (!waiting_.empty() && send(waiting_.front())) {
+    waiting_.pop_front();
   }
 }
 
@@ -106,7 +95,7 @@ void Notifier::stopping() {
 }
 
 void Notifier::status(const std::string& text) {
-  const std::string line = clean(text, kMaxStatusBytes);
+  const std::string line = one_line(text, kMaxStatusBytes);
   if (line != status_ && send("STATUS=" + line)) {
     status_ = line;
   }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <deque>
 #include <string>
 #include <string_view>
 
@@ -33,14 +34,14 @@ class Notifier {
   Nanoseconds watchdog_limit() const { return watchdog_limit_; }
 
  private:
-  void must_arrive(std::string_view message);
+  void must_arrive(std::string message);
   bool send(std::string_view message);
 
   wire::UniqueFd socket_;
   sockaddr_un address_{};
   socklen_t address_bytes_ = 0;
   Nanoseconds watchdog_limit_{};
-  std::string waiting_;  // lines that found no room
+  std::deque<std::string> waiting_;  // messages that found no room, oldest first
   std::string status_;
 };
 

@@ -56,6 +56,15 @@ TEST(LogLines, AreCutWhereTheyNeverEnd) {
   EXPECT_THAT(text, ::testing::EndsWith("...\""));
 }
 
+TEST(LogLines, BesideOtherTextHoldAQuestionMarkInstead) {
+  EXPECT_EQ(one_line("gr\u00fcn \"=\\", 100), "gr\u00fcn \"=\\");
+  EXPECT_EQ(one_line("a\nb\x1b[31m\x7f", 100), "a?b?[31m?");
+  EXPECT_EQ(one_line("a\u2028b\u0085", 100), "a???b??");
+  EXPECT_EQ(one_line("\xff", 100), "?");
+  EXPECT_EQ(one_line("", 100), "");
+  EXPECT_EQ(one_line("gr\u00fcn", 3), "gr?");  // cut in the middle of a character
+}
+
 TEST(LogLimits, LetAFewThroughAndCountTheRest) {
   LogLimiter limiter;
   for (uint32_t i = 0; i < LogLimiter::kPerKey; ++i) {

@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "daemon/control/counters_page.h"
 
@@ -93,8 +95,18 @@ TEST_F(CountersFiles, WaitForAReaderThatTriesTheLock) {
   ASSERT_EQ(flock(reader.get(), LOCK_SH | LOCK_NB), 0);
   const auto file = filled(directory_, "alive");
   EXPECT_EQ(file->install(0).code(), Code::kAlreadyExists);
+  EXPECT_EQ(files(), 1);
+  Status status(Code::kInternal, "install() did not return");
+  std::thread installing([&] { status = file->install(60'000); });
+  while (files() < 2) {  // its file is there before it asks for the lock
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(shows("dead"));
   reader.reset();
-  EXPECT_TRUE(file->install(0).ok());
+  installing.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(shows("alive"));
 }
 
 TEST_F(CountersFiles, ComeBackAfterWhateverHappensToThem) {

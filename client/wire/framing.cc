@@ -54,7 +54,8 @@ Status FrameReader::feed(const char* bytes, size_t count) {
     consumed_ = 0;
   }
   buffer_.append(bytes, count);
-  return check_announcement();
+  check_announcement();
+  return failure_;
 }
 
 std::optional<std::string> FrameReader::next() {
@@ -69,13 +70,13 @@ std::optional<std::string> FrameReader::next() {
   consumed_ += kFrameHeader + length;
   buffer_.erase(0, consumed_);
   consumed_ = 0;
-  (void)check_announcement();  // the next feed reports it
+  check_announcement();
   return document;
 }
 
-Status FrameReader::check_announcement() {
+void FrameReader::check_announcement() {
   if (pending() < kFrameHeader) {
-    return ok_status();
+    return;
   }
   const size_t length = load_length(buffer_.data() + consumed_);
   if (length == 0 || length > limit_) {
@@ -83,7 +84,6 @@ Status FrameReader::check_announcement() {
                                           " bytes was announced; 1 to " + std::to_string(limit_) +
                                           " are allowed, so the other end does not speak this protocol");
   }
-  return failure_;
 }
 
 Result<size_t> send_some(int socket, std::string_view bytes, std::span<const int> descriptors) {

@@ -31,16 +31,18 @@ class FrameReader {
  public:
   explicit FrameReader(size_t limit = kMaxDocument) : limit_(limit) {}
 
-  // Appends received bytes. kCorrupt: a document of 0 bytes or longer than the limit was announced; the link
-  // must be closed, and every later call gives the same failure.
+  // Appends received bytes, and says what status() does.
   Status feed(const char* bytes, size_t count);
-  // The next complete document, oldest first.
+  // The next complete document, oldest first. None: ask status() whether one can still come.
   std::optional<std::string> next();
+  // kCorrupt, for good, as soon as every document before it was taken: one of 0 bytes or longer than the
+  // limit is announced, and the link must be closed.
+  const Status& status() const { return failure_; }
   // Bytes of a document that is not complete yet: an end-of-file here is a truncation.
   size_t pending() const { return buffer_.size() - consumed_; }
 
  private:
-  Status check_announcement();
+  void check_announcement();
 
   size_t limit_;
   std::string buffer_;

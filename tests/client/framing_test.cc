@@ -47,7 +47,9 @@ TEST(Framing, ABadFrameBehindAGoodOneIsReportedAfterTheGoodOne) {
   FrameReader reader(8);
   const std::string stream = encode_frame("good") + std::string("\xff\xff\xff\xff", 4);
   ASSERT_TRUE(reader.feed(stream.data(), stream.size()).ok());
+  EXPECT_TRUE(reader.status().ok());
   EXPECT_EQ(reader.next(), "good");
+  EXPECT_EQ(reader.status().code(), Code::kCorrupt) << "at once: nothing more may come";
   EXPECT_FALSE(reader.next());
   EXPECT_EQ(reader.feed("", 0).code(), Code::kCorrupt);
 }

@@ -45,14 +45,15 @@ Cut in_pieces(std::string_view stream, size_t limit, size_t piece, size_t more) 
   while (!stream.empty() && !cut.failed) {
     const std::string_view part = stream.substr(0, piece);
     const std::string copy(part);  // reads beyond the piece are seen
-    cut.failed = !reader.feed(copy.data(), copy.size()).ok();
+    (void)reader.feed(copy.data(), copy.size());
     stream.remove_prefix(part.size());
     piece += more;
     while (auto document = reader.next()) {
       cut.documents.push_back(std::move(*document));
     }
+    cut.failed = !reader.status().ok();
   }
-  cut.failed = !reader.feed("", 0).ok();  // a bad announcement behind a document shows at the next call
+  require(reader.feed("", 0).ok() != cut.failed, "a bad announcement is told as soon as it is there");
   require(reader.pending() <= limit + kFrameHeader || cut.failed, "no more waits than one document");
   require(!cut.failed || !reader.next(), "nothing comes after a failure");
   return cut;

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/include/gradwire/gradwire.h"
 #include "tests/control/processes.h"
 
 namespace gradwire::control::testing {
@@ -16,16 +15,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 gw_status join(const std::string& socket, int rank, int world, gw_job** job) {
-  gw_join_options options{};
-  options.struct_size = sizeof(options);
-  options.job = "contained";
-  options.run_id = "0";
-  options.rank = rank;
-  options.world = world;
-  options.rendezvous = "";
-  options.socket = socket.c_str();
-  options.timeout_ms = 20'000;
-  return gw_join(&options, job);
+  return join_job("contained", rank, world, socket, "", job);
 }
 
 // Joins as one of two and waits for ever in a barrier.

@@ -7,8 +7,6 @@
 #include <fstream>
 #include <thread>
 
-#include "client/include/gradwire/gradwire.h"
-
 namespace gradwire::control::testing {
 namespace {
 
@@ -19,17 +17,9 @@ Outcome failed(gw_status status) {
 // Every rank adds whether it has seen the stop file, so that all stop after the same operation.
 Outcome train(int rank, int world, const std::string& socket, const std::string& rendezvous,
               const std::string& stop_file, const std::string& progress_file) {
-  gw_join_options options{};
-  options.struct_size = sizeof(options);
-  options.job = "good";
-  options.run_id = "0";
-  options.rank = rank;
-  options.world = world;
-  options.rendezvous = rendezvous.c_str();
-  options.socket = socket.c_str();
-  options.timeout_ms = 30'000;
   gw_job* job = nullptr;
-  if (const gw_status status = gw_join(&options, &job); status != GW_OK) {
+  if (const gw_status status = join_job("good", rank, world, socket, rendezvous, &job, 30'000);
+      status != GW_OK) {
     return failed(status);
   }
   const gw_layer layer = {"w", 5000};

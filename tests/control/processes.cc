@@ -231,4 +231,18 @@ std::optional<Outcome> Trainer::outcome(std::chrono::milliseconds limit) {
   return outcome;
 }
 
+gw_status join_job(const char* name, int rank, int world, const std::string& socket,
+                   const std::string& rendezvous, gw_job** job, int64_t timeout_ms) {
+  gw_join_options options{};
+  options.struct_size = sizeof(options);
+  options.job = name;
+  options.run_id = "0";
+  options.rank = rank;
+  options.world = world;
+  options.rendezvous = rendezvous.c_str();
+  options.socket = socket.c_str();
+  options.timeout_ms = timeout_ms;
+  return gw_join(&options, job);
+}
+
 }  // namespace gradwire::control::testing

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "client/include/gradwire/gradwire.h"
+
 namespace gradwire::control::testing {
 
 class TemporaryDirectory {
@@ -72,6 +74,11 @@ bool eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = std::chrono::seconds(10));
 
 // A trainer: runs `body` in a child and reports what it returned.
+// gw_join with everything said, so that this process's environment does not matter. Empty rendezvous: a job
+// of one node.
+gw_status join_job(const char* name, int rank, int world, const std::string& socket,
+                   const std::string& rendezvous, gw_job** job, int64_t timeout_ms = 20'000);
+
 struct Outcome {
   int status = -1;      // gw_status
   std::string message;  // gw_last_error

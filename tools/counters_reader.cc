@@ -98,8 +98,8 @@ void decode(const std::byte* record, PeerCounters* out) {
 
 enum class Copy { kWhole, kTorn, kCutOff };
 
-// One record under its sequence lock. The fences order the loads of the record against those of its version
-// and pair with the writer's release stores of the version.
+// One record under its sequence lock. A call of its own for each of the three reads keeps them in order: the
+// kernel's writes to the file come in the writer's order. The fences keep the compiler to it.
 Copy copy_record(const File& file, uint64_t offset, std::span<std::byte> record) {
   for (int tries = 0; tries < kQuickTries + kSlowTries; ++tries) {
     uint32_t before = 0;

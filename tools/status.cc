@@ -141,7 +141,7 @@ DaemonReport assess(const std::string& runtime_dir, const Result<CountersPage>& 
   std::vector<std::string> reasons = degradations(*page, now_ns);
   if (report.heartbeat_age_ns > kWedgedAfterNs) {
     report.state = DaemonState::kWedged;
-    report.reasons.push_back("the engine gave no sign of life for " +
+    report.reasons.push_back("the daemon stands still: it has not moved for " +
                              format_duration_ns(static_cast<double>(report.heartbeat_age_ns)) + " (limit " +
                              format_duration_ns(kWedgedAfterNs) + ")");
   } else {

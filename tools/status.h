@@ -23,7 +23,7 @@ inline constexpr size_t kShownBuckets = 20;  // in a table, unless asked for all
 enum class DaemonState {
   kHealthy,
   kDegraded,
-  kWedged,      // lives, but its engine gives no sign of life
+  kWedged,      // lives, but stands still
   kStale,       // ended without saying so: killed, or crashed
   kStopped,     // ended in an orderly way
   kUnreadable,  // its page cannot be read: rights, or another layout version

@@ -102,7 +102,7 @@ void add_status_command(CLI::App& app, int* exit_code) {
       "Without --runtime-dir it looks at the service and at the daemons of your own `gradwire run`s.\n"
       "LATE is how long a rank submits behind the first rank of its node: on average and at worst.\n"
       "Exit codes: 0 healthy; 1 degraded (a job was aborted within 30 s, an operation stands still, a node\n"
-      "was lost, the engine gave no sign of life for 3 s, or the page cannot be read); 2 wrong usage; 3 not\n"
+      "was lost, the daemon has stood still for 3 s, or the page cannot be read); 2 wrong usage; 3 not\n"
       "running; 4 no such job or bucket. --watch gives that of its last look, and 0 on Ctrl-C.");
   command
       ->add_option("--runtime-dir", options->runtime_dirs,

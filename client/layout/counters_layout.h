@@ -1,11 +1,12 @@
-// The counters page: a file in the runtime directory that the daemon writes and `gradwire status` maps
-// read-only.
+// The counters page: a file in the runtime directory that the daemon writes and `gradwire status` reads.
+// Neither maps it: who cuts a mapped file off ends the process that touches it.
 //
 // Reading needs nobody's help, so status works when the daemon is wedged. A daemon holds an exclusive flock()
 // on the file while it lives: a page without a lock is stale, a locked page whose heartbeat stands still is
 // wedged. One thread writes. Every record has a sequence lock: `version` is odd while the record is being
-// written; a reader copies the record word by word and tries again if version was odd or has changed. A
-// record with id 0 is free. Layout version 2; fixed-width fields only; tested byte for byte.
+// written; a reader reads version, record and version again, one pread each, and tries again if version was
+// odd or has changed. A record with id 0 is free. Layout version 2; fixed-width fields only; tested byte for
+// byte.
 #pragma once
 
 #include <atomic>
@@ -44,8 +45,9 @@ struct alignas(64) CountersHeader {
   uint32_t reserved0;
   uint64_t started_monotonic_ns;
   uint64_t started_unix_ns;
-  std::atomic<uint64_t>
-      heartbeat_ns;  // CLOCK_MONOTONIC, stored by the engine at least once a second (relaxed)
+  // CLOCK_MONOTONIC, stored at least once a second by the control thread when the engine has answered it: it
+  // moves only while both do (relaxed).
+  std::atomic<uint64_t> heartbeat_ns;
   char version[32];
   char node[256];
   char transport[32];                     // path in use, e.g. "tcp"

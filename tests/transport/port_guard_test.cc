@@ -2,7 +2,6 @@
 #include "transport/ucx/port_guard.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -241,18 +240,9 @@ TEST(PortGuardTest, TheFirstAdmitEndsWhatStrangersHadOpened) {
 }
 
 TEST(PortGuardTest, LetsGoOfEverythingAlsoInAForkedChild) {
-  const auto descriptors = [] {
-    int count = 0;
-    DIR* directory = ::opendir("/proc/self/fd");
-    while (::readdir(directory) != nullptr) {
-      ++count;
-    }
-    ::closedir(directory);
-    return count;
-  };
   const auto before = PortGuard::listening().value();
   const Listener listener;
-  const int open = descriptors();
+  const ptrdiff_t open = open_descriptors();
   {
     PortGuard guard;
     ASSERT_TRUE(guard.adopt(before).ok());
@@ -260,14 +250,14 @@ TEST(PortGuardTest, LetsGoOfEverythingAlsoInAForkedChild) {
     const pid_t child = ::fork();
     if (child == 0) {
       guard.release();
-      ::_exit(descriptors() == open ? 0 : 1);
+      ::_exit(open_descriptors() == open ? 0 : 1);
     }
     int status = -1;
     ::waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
     EXPECT_FALSE(reaches("127.0.0.1", listener.port())) << "the child's end changes nothing here";
   }
-  EXPECT_EQ(descriptors(), open);
+  EXPECT_EQ(open_descriptors(), open);
   EXPECT_TRUE(reaches("127.0.0.2", listener.port()));
 }
 

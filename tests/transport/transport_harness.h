@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +22,11 @@
 #include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::transport::testing {
+
+// Of this process; what has closed all that it opened finds as many as before.
+inline ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
 
 class Recorder : public Receiver {
  public:

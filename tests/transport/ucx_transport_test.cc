@@ -1,7 +1,6 @@
 // What the UCX transport promises beyond the contract: deaths of processes, sleep, options, foreign messages.
 #include "transport/ucx/ucx_transport.h"
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <ucp/api/ucp.h>
@@ -178,17 +177,8 @@ TEST(UcxOptionsTest, DifferentSegmentSizesDoNotConnect) {
 }
 
 TEST(UcxProcess, NeitherSignalsNorDescriptorsStayTaken) {
-  const auto descriptors = [] {
-    int count = 0;
-    DIR* directory = ::opendir("/proc/self/fd");
-    while (::readdir(directory) != nullptr) {
-      ++count;
-    }
-    ::closedir(directory);
-    return count;
-  };
   { const auto first = make(); }
-  const int before = descriptors();
+  const ptrdiff_t before = open_descriptors();
   for (int i = 0; i < 10; ++i) {
     Local a, b;
     b.transport->send(b.transport->connect(a.transport->address()).value(), bytes_of("x"), {}, &b.sends);
@@ -197,7 +187,7 @@ TEST(UcxProcess, NeitherSignalsNorDescriptorsStayTaken) {
         drive(*fabric, {a.transport.get(), b.transport.get()}, [&] { return a.recorder.messages == 1; }));
     EXPECT_EQ(b.transport->name(), "tcp");
   }
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_EQ(open_descriptors(), before);
 #ifndef GRADWIRE_SANITIZED
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
     struct sigaction action {};

@@ -120,16 +120,24 @@ void BucketRounds::rank_left(uint32_t rank) {
 }
 
 void BucketRounds::expire(const RoundPtr& round) {
-  if (round->bucket != 0) {
-    failed(round->bucket, Status(Code::kDeadlineExceeded,
-                                 bucket_text(round->first.name) + " was not built on every node in time"));
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count();
+  const std::string limit =
+      " within operation_timeout (" + format_duration_ms(static_cast<uint64_t>(milliseconds)) + ") ";
+  const std::string bucket = bucket_text(round->first.name);
+  if (round->bucket == 0) {
+    fail(round, Status(Code::kDeadlineExceeded,
+                       bucket + " was not created" + limit + "by " + hooks_.places(missing(*round))));
     return;
   }
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count();
-  fail(round, Status(Code::kDeadlineExceeded, bucket_text(round->first.name) +
-                                                  " was not created within operation_timeout (" +
-                                                  format_duration_ms(static_cast<uint64_t>(milliseconds)) +
-                                                  ") by " + hooks_.places(missing(*round))));
+  std::vector<uint32_t> waiting;  // for their nodes
+  for (const uint32_t rank : round->arrived) {
+    if (!round->built.contains(hooks_.node(rank))) {
+      waiting.push_back(rank);
+    }
+  }
+  failed(round->bucket, Status(Code::kDeadlineExceeded,
+                               bucket + " did not get its memory" + limit + "for " + hooks_.places(waiting) +
+                                   ": make smaller buckets, or look for what else fills that memory"));
 }
 
 void BucketRounds::fail(const RoundPtr& round, const Status& cause) {

@@ -148,6 +148,30 @@ TEST(Buckets, ARankThatNeverCreatesItIsNamedAtTheDeadline) {
   EXPECT_FALSE(ranks[3]->aborted);
 }
 
+TEST(Buckets, ANodeThatDoesNotGetTheMemoryInTimeIsNamed) {
+  FakeScheduler scheduler;
+  std::vector<std::string> causes;
+  const auto node = [](uint32_t rank) { return rank / 2; };
+  BucketRounds rounds(
+      scheduler, seconds(10), 4, 2,
+      BucketRounds::Hooks{[&causes](uint32_t, const Json& document) {
+                            if (document["type"] == "bucket_failed") {
+                              causes.push_back(document["message"]);
+                            }
+                          },
+                          [](uint32_t rank) { return "rank " + std::to_string(rank); }, node,
+                          [](const std::vector<uint32_t>& ranks) { return "ranks " + list_ranks(ranks); },
+                          [] { return Json::object(); }});
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    rounds.created(rank, {"b0", 0, 0, {{"w", 5}}});
+  }
+  rounds.ready(0, 1);
+  scheduler.advance(seconds(11));
+  ASSERT_EQ(causes.size(), 2u) << "both nodes hear it";
+  EXPECT_THAT(causes[0],
+              AllOf(HasSubstr("within operation_timeout (10s) for ranks 2,3"), HasSubstr("smaller buckets")));
+}
+
 TEST(Buckets, ANodeWithoutMemoryFailsItForAllAndTheJobGoesOn) {
   TestCluster cluster({"a", "b"});
   cluster.quotas.bytes_per_user = 1 << 20;

@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kJobStates[] = {"free", "forming", "running", "aborted", "ended"};
 constexpr std::string_view kPhases[] = {"idle", "gathering", "reducing", "distributing", "done", "granting"};
 constexpr std::string_view kRankStates[] = {"unknown", "attached", "gone", "left"};
-constexpr std::string_view kPeerStates[] = {"unknown", "connecting", "up", "lost"};
+constexpr std::string_view kPeerStates[] = {"unknown", "connecting", "up", "lost", "gone"};
 constexpr std::string_view kOperations[] = {"",        "allreduce", "broadcast",
                                             "barrier", "allgather", "reduce_scatter"};
 static_assert(layout::kOpAllreduce == 1 && layout::kOpBroadcast == 2 && layout::kOpBarrier == 3 &&

@@ -33,7 +33,8 @@ enum class BucketPhase : uint32_t {
   kGranting = 5       // has started here and waits for the right neighbour to start too
 };
 enum class RankState : uint32_t { kAttached = 1, kGone = 2, kLeft = 3 };
-enum class PeerState : uint32_t { kConnecting = 1, kUp = 2, kLost = 3 };
+// kGone: the job has ended.
+enum class PeerState : uint32_t { kConnecting = 1, kUp = 2, kLost = 3, kGone = 4 };
 
 struct alignas(64) CountersHeader {
   uint64_t magic;

@@ -23,9 +23,9 @@ JobFacts Member::facts() const {
   for (const auto& [rank, local] : locals_) {
     facts.world = local.join.world;
     facts.ranks.push_back({rank, local.join.pid,
-                           local.left            ? layout::RankState::kLeft
-                           : !local.gone.empty() ? layout::RankState::kGone
-                                                 : layout::RankState::kAttached});
+                           local.left                      ? layout::RankState::kLeft
+                           : over() || !local.gone.empty() ? layout::RankState::kGone
+                                                           : layout::RankState::kAttached});
   }
   if (!epoch_) {
     return facts;
@@ -39,9 +39,13 @@ JobFacts Member::facts() const {
     if (index == epoch_->index) {
       continue;
     }
-    JobFacts::Peer peer{
-        node.name, node.instance, list_ranks(node.ranks), node.control_address, layout::PeerState::kUp,
-        0,         index};
+    JobFacts::Peer peer{node.name,
+                        node.instance,
+                        list_ranks(node.ranks),
+                        node.control_address,
+                        over() ? layout::PeerState::kGone : layout::PeerState::kUp,
+                        0,
+                        index};
     if (over() && !ended_ && names_as_gone(cause_.message(), describe_node(node.name, node.ranks))) {
       peer.state = layout::PeerState::kLost;
     }

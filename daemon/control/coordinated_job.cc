@@ -201,11 +201,11 @@ Status CoordinatedJob::rank_gone(NodeKey key, const Json& document) {
   const auto rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
   const std::string why = fields.text("why", 1, kMaxSentence);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("rank_gone"));
-  if (!owns(key, rank)) {
-    return state_ == State::kForming ? ok_status()  // it was refused
-                                     : Status(Code::kCorrupt, "rank_gone: not a rank of that node");
-  }
   Node& node = nodes_.at(key);
+  if (!owns(key, rank)) {
+    const bool refused = node.refused.erase(rank) != 0 || state_ == State::kForming;
+    return refused ? ok_status() : Status(Code::kCorrupt, "rank_gone: not a rank of that node");
+  }
   if (state_ == State::kForming) {
     rank_node_.erase(rank);
     node.ranks.erase(rank);
@@ -213,7 +213,7 @@ Status CoordinatedJob::rank_gone(NodeKey key, const Json& document) {
     return ok_status();
   }
   if (!left_.contains(rank)) {
-    abort(rank_gone_status(rank, node.info.name, why));
+    lose(rank_gone_status(rank, node.info.name, why));
   }
   return ok_status();
 }
@@ -242,7 +242,7 @@ void CoordinatedJob::lost(NodeKey key, const Status& why) {
     rank_withdrawn();
     return;
   }
-  abort(Status(Code::kAborted, describe_node(node.info.name, ranks_of(node)) + " is gone: " + why.message()));
+  lose(Status(Code::kAborted, describe_node(node.info.name, ranks_of(node)) + " is gone: " + why.message()));
 }
 
 void CoordinatedJob::rank_withdrawn() {
@@ -255,7 +255,13 @@ void CoordinatedJob::rank_withdrawn() {
   }
 }
 
-void CoordinatedJob::abort(const Status& cause) {
+void CoordinatedJob::refused(NodeKey key, uint32_t rank) {
+  if (const auto found = nodes_.find(key); found != nodes_.end()) {
+    found->second.refused.insert(rank);
+  }
+}
+
+void CoordinatedJob::end(const Status& cause, bool again) {
   if (state_ == State::kOver) {
     return;
   }
@@ -264,10 +270,14 @@ void CoordinatedJob::abort(const Status& cause) {
   deadline_.stop();
   grace_.stop();
   if (!nodes_.empty()) {
-    log_warning("job_aborted",
+    log_warning(again ? "job_start_withdrawn" : "job_aborted",
                 {{"job", identity_.name}, {"run", identity_.run_id}, {"cause", cause.message()}});
   }
-  broadcast(failure_document("abort", cause));
+  Json document = failure_document("abort", cause);
+  if (again) {
+    document["again"] = true;
+  }
+  broadcast(document);
   hooks_.over(*this, cause);
 }
 

@@ -56,13 +56,18 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   Status document(NodeKey key, const std::string& type, const Json& document);
   void lost(NodeKey key, const Status& why);
   // Ends it everywhere.
-  void abort(const Status& cause);
+  void abort(const Status& cause) { end(cause, false); }
+  // A rank or a node is gone: before `go` the others form anew, afterwards the epoch ends.
+  void lose(const Status& cause) { end(cause, state_ == State::kConnecting); }
+  // The rank of that node is none of this job.
+  void refused(NodeKey key, uint32_t rank);
 
  private:
   enum class State { kForming, kConnecting, kRunning, kOver };
   struct Rank {
     int32_t pid = 0;
     uint32_t world = 0;
+    bool fresh = false;
   };
   struct Node {
     LinkPtr link;
@@ -70,6 +75,7 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
     uint32_t index = 0;  // in the epoch
     bool ready = false;
     std::map<uint32_t, Rank> ranks;
+    std::set<uint32_t> refused;  // and not known to be gone
     std::optional<Past> past;
   };
 
@@ -77,6 +83,8 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   std::string place_of(uint32_t rank) const;  // "rank 3 (node b)"
   std::string places(const std::vector<uint32_t>& ranks) const;
   bool owns(NodeKey key, uint32_t rank) const;
+  bool fresh() const;
+  void end(const Status& cause, bool again);
   void broadcast(const Json& document);
   void expire();
   void start_epoch();

@@ -18,6 +18,9 @@ void CoordinatedJob::join(NodeKey key, const RankJoin& join) {
     Json document = failure_document("join_refused", why);
     document["rank"] = join.rank;
     node.link->send(document);
+    if (!owns(key, join.rank)) {
+      node.refused.insert(join.rank);
+    }
   };
   if (join.rank >= join.world) {
     refuse(Status(Code::kInvalidArgument, "rank " + std::to_string(join.rank) +
@@ -35,7 +38,8 @@ void CoordinatedJob::join(NodeKey key, const RankJoin& join) {
   const uint32_t first_rank = rank_node_.empty() ? join.rank : rank_node_.begin()->first;
   const std::string first_place = place_of(first_rank);
   rank_node_[join.rank] = key;
-  node.ranks[join.rank] = Rank{join.pid, join.world};
+  node.ranks[join.rank] = Rank{join.pid, join.world, join.fresh};
+  node.refused.erase(join.rank);
   if (rank_node_.size() == 1) {
     world_ = join.world;
   } else if (join.world != world_) {
@@ -107,6 +111,7 @@ void CoordinatedJob::start_epoch() {
     nodes_.at(order_[index]).index = index;
   }
   Epoch epoch;
+  epoch.fresh = fresh();
   epoch.past = merged_past();
   counter_ = epoch.past ? epoch.past->epoch + 1 : 1;
   epoch.key = options_.random(16);
@@ -145,7 +150,18 @@ std::optional<Past> CoordinatedJob::merged_past() const {
     pasts.push_back({node.past ? &*node.past : nullptr, node.ranks.begin()->first});
   }
   Past merged = merge_pasts(pasts, hooks_.last_epoch());
+  if (fresh()) {  // of all that is known only the number counts
+    merged.unknown_nodes = static_cast<uint32_t>(order_.size());
+    merged.buckets.clear();
+  }
   return merged.epoch == 0 ? std::nullopt : std::optional<Past>(std::move(merged));
+}
+
+bool CoordinatedJob::fresh() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
+    const auto& ranks = node.second.ranks;
+    return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.second.fresh; });
+  });
 }
 
 void CoordinatedJob::make_parts() {

@@ -130,6 +130,7 @@ Status Coordinator::join(NodeKey key, Member& member, const Json& document) {
     Json answer = failure_document("join_refused", why);
     answer["rank"] = join->rank;
     member.link->send(answer);
+    member.job->refused(key, join->rank);
   };
   if (!refusal_.ok()) {
     refuse(refusal_);
@@ -141,8 +142,8 @@ Status Coordinator::join(NodeKey key, Member& member, const Json& document) {
     const auto place = running->place(join->rank);
     if (place && running->is_at(join->rank, member.info.instance)) {
       // That daemon knows whom it serves: the process before is gone, and the word of it is on its way.
-      running->abort(rank_gone_status(join->rank, member.info.name,
-                                      "has started again (pid " + std::to_string(join->pid) + ")"));
+      running->lose(rank_gone_status(join->rank, member.info.name,
+                                     "has started again (pid " + std::to_string(join->pid) + ")"));
     } else if (place) {
       refuse(Status(Code::kAlreadyExists, "rank " + std::to_string(join->rank) + " of " +
                                               describe(member.identity) + " joined on node " +
@@ -157,9 +158,7 @@ Status Coordinator::join(NodeKey key, Member& member, const Json& document) {
     return ok_status();
   }
   if (!member.job->forming()) {
-    refuse(Status(Code::kAlreadyExists, "rank " + std::to_string(join->rank) + " of " +
-                                            describe(member.identity) +
-                                            " comes too late: all ranks have joined"));
+    refuse(too_late_status(join->rank, member.identity));
     return ok_status();
   }
   const auto job = member.job;

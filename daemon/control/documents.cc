@@ -201,7 +201,8 @@ Json join_document(const RankJoin& join) {
           {"world", join.world},
           {"pid", join.pid},
           {"timeout_ms", join.timeout_ms},
-          {"age_ms", join.age_ms}};
+          {"age_ms", join.age_ms},
+          {"fresh", join.fresh}};
 }
 
 Result<RankJoin> read_join(const Json& document) {
@@ -212,6 +213,7 @@ Result<RankJoin> read_join(const Json& document) {
   join.pid = fields.number<int32_t>("pid", 0, INT32_MAX);
   join.timeout_ms = fields.number("timeout_ms", 1, uint64_t{1} << 40);
   join.age_ms = fields.number("age_ms", 0, uint64_t{1} << 53);
+  join.fresh = fields.flag("fresh");
   if (!fields.ok()) {
     return fields.status().with_context("join");
   }
@@ -267,9 +269,9 @@ Json epoch_document(const Epoch& epoch) {
                      {"data_hosts", node.data_hosts},
                      {"ranks", node.ranks}});
   }
-  Json document{{"type", "epoch"},          {"key", to_hex(epoch.key)}, {"counter", epoch.counter},
-                {"world", epoch.world},     {"index", epoch.index},     {"max_payload", epoch.max_payload},
-                {"nodes", std::move(nodes)}};
+  Json document{{"type", "epoch"},      {"key", to_hex(epoch.key)}, {"counter", epoch.counter},
+                {"world", epoch.world}, {"index", epoch.index},     {"max_payload", epoch.max_payload},
+                {"fresh", epoch.fresh}, {"nodes", std::move(nodes)}};
   if (epoch.past) {
     document["past"] = merged_past_document(*epoch.past);
   }
@@ -284,6 +286,7 @@ Result<Epoch> read_epoch(const Json& document) {
   epoch.world = fields.number<uint32_t>("world", 1, kMaxWorld);
   epoch.index = fields.number<uint32_t>("index", 0, kMaxWorld - 1);
   epoch.max_payload = fields.number<uint32_t>("max_payload", 1024, 1u << 30);
+  epoch.fresh = fields.flag("fresh");
   const Json* nodes = fields.array("nodes", kMaxWorld);
   for (size_t i = 0; nodes != nullptr && i < nodes->size(); ++i) {
     Fields entry((*nodes)[i]);
@@ -370,6 +373,14 @@ Status read_failure(const Json& document) {
 
 Status rank_gone_status(uint32_t rank, const std::string& node, const std::string& why) {
   return Status(Code::kAborted, "rank " + std::to_string(rank) + " on node " + node + " " + why);
+}
+
+Status too_late_status(uint32_t rank, const JobIdentity& identity) {
+  return Status(
+      Code::kAlreadyExists,
+      "rank " + std::to_string(rank) + " of " + describe(identity) +
+          " comes too late: all ranks have joined; end the process that has its place, or wait for the "
+          "job's end");
 }
 
 std::string list_ranks(const std::vector<uint32_t>& ranks) {

@@ -58,6 +58,7 @@ struct RankJoin {
   int32_t pid = 0;
   uint64_t timeout_ms = 0;
   uint64_t age_ms = 0;  // of the trainer's process; 0: unknown
+  bool fresh = false;   // the training starts anew
 };
 Json join_document(const RankJoin& join);
 Result<RankJoin> read_join(const Json& document);
@@ -97,6 +98,7 @@ struct Epoch {
   uint32_t world = 1;
   uint32_t index = 0;  // of the receiving node
   uint32_t max_payload = 0;
+  bool fresh = false;            // what the nodes keep of the job is dropped
   std::vector<EpochNode> nodes;  // ring order
   std::optional<Past> past;
 };
@@ -125,6 +127,9 @@ Status read_failure(const Json& document);
 
 // "rank 3 on node b died (pid 12)": the one sentence on a rank that is gone.
 Status rank_gone_status(uint32_t rank, const std::string& node, const std::string& why);
+
+// Of a rank that no place is left for.
+Status too_late_status(uint32_t rank, const JobIdentity& identity);
 
 // "2,3"; of more than 16 the first ones and how many there are.
 std::string list_ranks(const std::vector<uint32_t>& ranks);

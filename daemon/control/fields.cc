@@ -127,6 +127,18 @@ uint64_t Fields::integer(const char* name, uint64_t min, uint64_t max) {
   return number;
 }
 
+bool Fields::flag(const char* name) {
+  const auto found = object_.is_object() ? object_.find(name) : object_.end();
+  if (found == object_.end()) {
+    return false;
+  }
+  if (!found->is_boolean()) {
+    complain(name, "is not true or false");
+    return false;
+  }
+  return found->get<bool>();
+}
+
 std::string Fields::text(const char* name, size_t min_bytes, size_t max_bytes) {
   const Json* value = find(name);
   if (value == nullptr) {

@@ -33,6 +33,8 @@ class Fields {
   Integer number(const char* name, uint64_t min, uint64_t max) {
     return static_cast<Integer>(integer(name, min, max));
   }
+  // false where it is missing.
+  bool flag(const char* name);
   // Without control characters.
   std::string text(const char* name, size_t min_bytes, size_t max_bytes);
   // Twice as many hex digits as bytes.

@@ -1,6 +1,7 @@
 #include "daemon/control/member.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/control/log.h"
 #include "daemon/control/stall_watch.h"
@@ -237,7 +238,18 @@ void Member::remember_past(bool in_order) {
                          });
 }
 
-void Member::finish(const Status& cause) {
+LocalJoin Member::renewed(Local& local) const {
+  const Nanoseconds now = node_.scheduler.now();
+  const auto to_ms = [](Nanoseconds time) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+  };
+  LocalJoin join = std::move(local.join);
+  join.timeout_ms = static_cast<uint64_t>(std::max<int64_t>(1, to_ms(local.deadline - now)));
+  join.age_ms += join.age_ms == 0 ? 0 : static_cast<uint64_t>(to_ms(now - local.since));
+  return join;
+}
+
+void Member::finish(const Status& cause, bool again) {
   if (over()) {
     return;
   }
@@ -256,23 +268,28 @@ void Member::finish(const Status& cause) {
   node_.scheduler.post([liveness = std::shared_ptr<Liveness>(std::move(liveness_))] {});  // it may be running
   if (in_engine) {
     if (!cause.ok()) {
-      log_warning("job_over",
+      log_warning(again ? "job_forms_again" : "job_over",
                   {{"job", identity_.name}, {"run", identity_.run_id}, {"cause", cause.message()}});
       node_.engine.abort_job(job_, cause_);
     }
     remember_past(cause.ok());
-    hooks_.job_ends(*this);
+    if (!again) {
+      hooks_.job_ends(*this);
+    }
     node_.engine.remove_job(job_);
     buckets_->over(cause_, cause.ok());
   }
   job_charge_.reset();
   std::vector<Reply<Joined>> unjoined;
+  std::vector<std::pair<LocalJoin, Reply<Joined>>> renewed_joins;
   std::vector<Answer> joined;
   for (auto& [rank, local] : locals_) {
     local.session.reset();
-    if (local.reply) {
-      unjoined.push_back(std::move(local.reply));
-      local.reply = nullptr;
+    if (local.reply && again) {
+      const auto reply = std::exchange(local.reply, nullptr);
+      renewed_joins.emplace_back(renewed(local), reply);
+    } else if (local.reply) {
+      unjoined.push_back(std::exchange(local.reply, nullptr));
     } else if (!local.left && local.gone.empty() && local.join.aborted) {
       joined.push_back(local.join.aborted);
     }
@@ -284,6 +301,9 @@ void Member::finish(const Status& cause) {
     aborted(cause_);
   }
   hooks_.over(*this);
+  for (auto& [join, reply] : renewed_joins) {
+    hooks_.again(std::move(join), reply);
+  }
 }
 
 }  // namespace gradwire::control

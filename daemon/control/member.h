@@ -48,6 +48,8 @@ class Member : public std::enable_shared_from_this<Member> {
   struct Hooks {
     std::function<void(Member&)> job_ends;  // the last moment at which the engine knows the job
     std::function<void(Member&)> over;
+    // After that: a rank that was waiting goes on waiting in whatever forms next.
+    std::function<void(LocalJoin, const Reply<Joined>&)> again;
   };
   Member(NodeContext& node, JobIdentity identity, std::string rendezvous, Hooks hooks);
   ~Member();
@@ -95,7 +97,9 @@ class Member : public std::enable_shared_from_this<Member> {
     LocalJoin join;
     Reply<Joined> reply;  // until it has joined or failed
     std::shared_ptr<SessionMemory> session;
-    bool sent = false;  // to the coordinator
+    Nanoseconds since{};     // it waits
+    Nanoseconds deadline{};  // of its joining
+    bool sent = false;       // to the coordinator
     bool left = false;
     std::string gone;  // why; empty: it is there
   };
@@ -116,6 +120,7 @@ class Member : public std::enable_shared_from_this<Member> {
   void ended();
   void report(const Status& cause);
   void join_timed_out();
+  void refuse_surplus();
   void send_joins();
   void send_past();
   Result<engine::JobSpec> job_spec();
@@ -123,7 +128,10 @@ class Member : public std::enable_shared_from_this<Member> {
   std::vector<std::string> node_names() const;
   void send(const Json& document);
   std::string coordinator() const;  // "the coordinating daemon, node a (ranks 0,1),"
-  void finish(const Status& cause);
+  // `again`: before `go`; those who wait form anew.
+  void finish(const Status& cause, bool again = false);
+  // The join, with what is left of its time.
+  LocalJoin renewed(Local& local) const;
 
   NodeContext& node_;
   JobIdentity identity_;
@@ -134,7 +142,6 @@ class Member : public std::enable_shared_from_this<Member> {
   bool ended_ = false;  // in an orderly way
   Nanoseconds ended_at_{};
   bool went_ = false;       // trainers have heard that they joined
-  bool fresh_ = false;      // some rank here starts its training anew
   bool past_said_ = false;  // to the coordinator, even if there is none
   engine::JobId job_ = 0;
   std::shared_ptr<void> job_charge_;

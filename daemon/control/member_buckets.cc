@@ -12,7 +12,10 @@ constexpr Nanoseconds kRemoveAgain = std::chrono::milliseconds(10);
 }  // namespace
 
 MemberBuckets::MemberBuckets(NodeContext& node, JobFacts facts, std::function<void(const Json&)> send)
-    : node_(node), facts_(std::move(facts)), send_(std::move(send)) {
+    : node_(node), facts_(std::move(facts)), send_(std::move(send)) {}
+
+void MemberBuckets::begin() {
+  begun_ = true;
   if (node_.residuals) {
     wanted_ = node_.residuals->epoch_begins(facts_.identity);
   }
@@ -213,7 +216,7 @@ void MemberBuckets::over(const Status& cause, bool in_order) {
   if (!over_.ok()) {
     return;
   }
-  if (node_.residuals) {
+  if (begun_ && node_.residuals) {
     node_.residuals->epoch_ends(facts_.identity, in_order);
   }
   over_ = cause.ok() ? Status(Code::kAborted, "the job has ended") : cause;

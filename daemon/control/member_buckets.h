@@ -25,6 +25,8 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   };
   MemberBuckets(NodeContext& node, JobFacts facts, std::function<void(const Json&)> send);
 
+  // The epoch runs: from here on there are buckets.
+  void begin();
   // A local rank's requests.
   void create(uint32_t rank, const Manifest& manifest, Reply<BucketCreated> reply);
   void destroy(uint32_t rank, uint32_t bucket, const Answer& reply);
@@ -80,6 +82,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   std::map<uint32_t, Bucket> buckets_;
   std::vector<uint32_t> destroyed_;
   ResidualStore::Wanted wanted_;  // nullptr: residuals are not kept
+  bool begun_ = false;
   Status over_;
 };
 

@@ -42,7 +42,11 @@ Status Member::handle(const std::string& type, const Json& document) {
     return ok_status();
   }
   if (type == "abort" || type == "error") {
-    finish(read_failure(document));
+    Fields fields(document);
+    // `go` may have crossed the word of a death here: who lives on has not heard of it, and goes on waiting.
+    const bool bereaved = std::any_of(locals_.begin(), locals_.end(),
+                                      [](const auto& local) { return !local.second.gone.empty(); });
+    finish(read_failure(document), epoch_ && !went_ && (fields.flag("again") || bereaved));
     return ok_status();
   }
   if (state_ == State::kConnecting) {
@@ -108,9 +112,7 @@ Status Member::start(const Json& document) {
       return ok_status();
     }
   }
-  if (self.ranks.size() != locals_.size()) {
-    return Status(Code::kCorrupt, "the epoch lacks a rank of this node");
-  }
+  refuse_surplus();
   auto spec = job_spec();
   if (!spec.ok()) {
     report(spec.status());
@@ -123,6 +125,21 @@ Status Member::start(const Json& document) {
     }
   });
   return ok_status();
+}
+
+// Ranks that joined here while the epoch was on its way, and are elsewhere in it.
+void Member::refuse_surplus() {
+  const std::vector<uint32_t>& ranks = epoch_->nodes[epoch_->index].ranks;
+  std::map<uint32_t, Reply<Joined>> surplus;
+  for (auto& [rank, local] : locals_) {
+    if (!std::binary_search(ranks.begin(), ranks.end(), rank)) {
+      surplus.emplace(rank, std::move(local.reply));
+    }
+  }
+  for (const auto& [rank, reply] : surplus) {
+    locals_.erase(rank);
+    reply(too_late_status(rank, identity_));
+  }
 }
 
 std::vector<std::string> Member::node_names() const {
@@ -171,6 +188,12 @@ void Member::started(const Status& status) {
   if (over()) {
     return;
   }
+  // Whoever joins after a death must not find the dead one in his world: it goes only when this node is
+  // ready.
+  bury_the_dead();
+  if (state_ != State::kStarting) {
+    return;
+  }
   if (status.ok()) {
     send({{"type", "ready"}});
   } else {
@@ -184,6 +207,13 @@ Status Member::go() {
   }
   state_ = State::kRunning;
   went_ = true;
+  if (epoch_->fresh && node_.residuals) {
+    node_.residuals->forget(identity_);
+  }
+  if (epoch_->fresh && node_.pasts) {
+    node_.pasts->forget(identity_);
+  }
+  buckets_->begin();
   Joined joined;
   joined.local_ranks = epoch_->nodes[epoch_->index].ranks;
   joined.nodes = static_cast<uint32_t>(epoch_->nodes.size());

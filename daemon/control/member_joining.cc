@@ -30,12 +30,6 @@ void Member::join(LocalJoin join, Reply<Joined> reply) {
       return;
     }
   }
-  if (join.fresh && !fresh_) {
-    fresh_ = true;
-    if (node_.residuals) {
-      node_.residuals->forget(identity_);
-    }
-  }
   if (const auto found = locals_.find(join.rank); found != locals_.end()) {
     reply(Status(Code::kAlreadyExists, "rank " + std::to_string(join.rank) + " of " + describe(identity_) +
                                            " joined on node " + node_.self.name + " (pid " +
@@ -53,6 +47,8 @@ void Member::join(LocalJoin join, Reply<Joined> reply) {
                       [this] { join_timed_out(); });
   }
   Local& local = locals_[join.rank];
+  local.since = node_.scheduler.now();
+  local.deadline = deadline;
   local.join = std::move(join);
   local.reply = std::move(reply);
   send_joins();
@@ -71,10 +67,7 @@ void Member::send_past() {
       return;
     }
     self->past_said_ = true;
-    PastStore& pasts = *self->node_.pasts;
-    if (self->fresh_) {
-      pasts.forget(self->identity_);
-    } else if (const Past* past = pasts.find(self->identity_); past != nullptr) {
+    if (const Past* past = self->node_.pasts->find(self->identity_); past != nullptr) {
       self->send(node_past_document(*past));
     }
     self->send_joins();
@@ -92,7 +85,8 @@ void Member::send_joins() {
   for (auto& [rank, local] : locals_) {
     if (!local.sent) {
       local.sent = true;
-      send(join_document({rank, local.join.world, local.join.pid, local.join.timeout_ms, local.join.age_ms}));
+      send(join_document({rank, local.join.world, local.join.pid, local.join.timeout_ms, local.join.age_ms,
+                          local.join.fresh}));
     }
   }
 }

@@ -31,15 +31,21 @@ std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::st
     return nullptr;
   }
   if (!member) {
-    member =
-        std::make_shared<Member>(node_, identity, rendezvous,
-                                 Member::Hooks{[this](Member& ending) { hooks_.job_ends(ending.facts()); },
-                                               [this](Member& over) {
-                                                 // Later, because it is in use further up the stack.
-                                                 node_.scheduler.post([member = over.shared_from_this()] {});
-                                                 members_.erase(over.job());
-                                               }});
+    member = std::make_shared<Member>(
+        node_, identity, rendezvous,
+        Member::Hooks{[this](Member& ending) { hooks_.job_ends(ending.facts()); },
+                      [this](Member& over) {
+                        // Later, because it is in use further up the stack.
+                        node_.scheduler.post([member = over.shared_from_this()] {});
+                        members_.erase(over.job());
+                      },
+                      [this, identity, rendezvous](LocalJoin again, const Reply<Joined>& its) {
+                        (void)this->join(identity, rendezvous, std::move(again), its);
+                      }});
     members_[member->job()] = member;
+  }
+  if (join.placed) {
+    join.placed(member);
   }
   member->join(std::move(join), reply);
   return member;

@@ -17,6 +17,8 @@
 
 namespace gradwire::control {
 
+class Member;
+
 template <typename T>
 using Reply = std::function<void(const Result<T>&)>;
 using Answer = std::function<void(const Status&)>;
@@ -46,7 +48,7 @@ struct LocalJoin {
   uint32_t world = 1;
   int32_t pid = 0;
   uint64_t timeout_ms = 0;
-  bool fresh = false;  // GW_JOIN_FRESH
+  bool fresh = false;  // GW_JOIN_FRESH: counts for all nodes of the epoch
   Answer aborted;      // the epoch has ended after the rank joined; at most once
   // Which of the daemon's sessions asks; 0: no matter.
   uint64_t session = 0;
@@ -54,6 +56,8 @@ struct LocalJoin {
   uint64_t age_ms = 0;
   // Why the trainer is known to be gone though nobody was told yet: "died (pid 12)"; empty while it is there.
   std::function<std::string()> gone = nullptr;
+  // Whose member the rank is from here on: once, and again each time that the others form anew.
+  std::function<void(const std::shared_ptr<Member>&)> placed = nullptr;
 };
 
 struct Joined {

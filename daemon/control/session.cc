@@ -28,19 +28,6 @@ Status check_trainer_versions(Fields& fields, const NodeInfo& self) {
                                       : "update gradwired on this node to " + version));
 }
 
-// A boolean that may be missing.
-bool read_flag(const Json& document, const char* name, Fields* fields) {
-  const auto found = document.find(name);
-  if (found == document.end()) {
-    return false;
-  }
-  if (!found->is_boolean()) {
-    fields->complain(name, "is not true or false");
-    return false;
-  }
-  return found->get<bool>();
-}
-
 // The member "id" of an object, without building it.
 class IdFinder final : public nlohmann::json_sax<Json> {
  public:
@@ -187,7 +174,7 @@ void Session::join(uint64_t id, const Json& document) {
   join.rank = fields.number<uint32_t>("rank", 0, kMaxWorld - 1);
   const std::string rendezvous = fields.text("rendezvous", 0, kMaxRendezvous);
   join.timeout_ms = fields.number("timeout_ms", 0, uint64_t{1} << 40);
-  join.fresh = read_flag(document, "fresh", &fields);
+  join.fresh = fields.flag("fresh");
   if (!fields.ok()) {
     fail(id, Status(Code::kInvalidArgument, "join: " + fields.status().message()));
     return;
@@ -211,6 +198,7 @@ void Session::join(uint64_t id, const Json& document) {
   join.session = number_;
   join.age_ms = process_age_ms(pid_);
   join.gone = probe_;
+  join.placed = later([](Session& self, const std::shared_ptr<Member>& member) { self.member_ = member; });
   join.aborted = later([](Session& self, const Status& cause) {
     Json aborted = failure_document("aborted", cause);
     aborted["code"] = code_name(Code::kAborted);
@@ -220,12 +208,9 @@ void Session::join(uint64_t id, const Json& document) {
   state_ = State::kJoining;
   asking_ = true;
   const auto self = shared_from_this();
-  auto member = members_.join(
+  (void)members_.join(
       identity, rendezvous, std::move(join),
       later([id](Session& session, const Result<Joined>& joined) { session.joined(id, joined); }));
-  if (state_ != State::kFresh) {
-    member_ = std::move(member);
-  }
 }
 
 void Session::joined(uint64_t id, const Result<Joined>& joined) {

@@ -165,8 +165,8 @@ class RankDeath(ClusterTest):
 
     def test_a_fresh_join_drops_them(self):
         cluster = Cluster(self, 2, LACO)
-        _, go_on = self.broken_job(cluster, self.POUR, "rejoin:0:fresh", self.AGAIN)
-        self.assertEqual(self.leftovers(go_on("join:fresh")), 0)
+        _, go_on = self.broken_job(cluster, self.POUR, "rejoin", self.AGAIN)
+        self.assertEqual(self.leftovers(go_on("join:fresh")), 0)  # one rank's counts for both nodes
 
     def test_they_expire(self):
         cluster = Cluster(self, 2, dict(LACO, **{"clocks.residual_ttl": "1500ms"}))

@@ -37,13 +37,20 @@ class FakeScheduler final : public Scheduler {
   }
   void post(Work work) override { posted_.push_back(std::move(work)); }
 
-  // Everything that is to happen without time passing.
+  // The next thing of all that is to happen without time passing. False: there is none.
+  bool step() {
+    if (posted_.empty()) {
+      return false;
+    }
+    const Work work = std::move(posted_.front());
+    posted_.pop_front();
+    work();
+    return true;
+  }
+  // All of them.
   void settle() {
-    for (int guard = 0; !posted_.empty(); ++guard) {
+    for (int guard = 0; step(); ++guard) {
       ASSERT_LT(guard, 1'000'000) << "posted work without end";
-      const Work work = std::move(posted_.front());
-      posted_.pop_front();
-      work();
     }
   }
   void advance(Nanoseconds duration) {
@@ -256,6 +263,7 @@ struct JoinOptions {
   uint64_t session = 0;
   uint64_t age_ms = 0;
   std::function<std::string()> gone = nullptr;
+  bool settle = true;  // else what follows from the join has yet to happen
 };
 
 // `names[0]` coordinates.
@@ -331,11 +339,15 @@ class TestCluster {
     join.session = options.session;
     join.age_ms = options.age_ms;
     join.gone = options.gone;
+    join.placed =
+        into(result, [](TestRank& self, const std::shared_ptr<Member>& member) { self.member = member; });
     join.aborted = into(result, [](TestRank& self, const Status& cause) { self.aborted = cause; });
     result->member = nodes[node]->members->join(
         {options.uid, options.job, options.run_id}, "a:7470", std::move(join),
         into(result, [](TestRank& self, const Result<Joined>& joined) { self.joined = joined; }));
-    scheduler.settle();
+    if (options.settle) {
+      scheduler.settle();
+    }
     return result;
   }
 

@@ -84,7 +84,8 @@ typedef struct gw_join_options {
 } gw_join_options;
 
 enum {
-  GW_JOIN_FRESH = 1u, /* the training starts anew: what the daemon kept of this job (residuals) is dropped */
+  GW_JOIN_FRESH = 1u, /* the training starts anew: when the job forms, all its daemons drop what they kept of
+                        it (residuals, progress). One rank's is enough. */
   GW_JOIN_LEAVE_AT_EXIT = 2u /* exit(0) and a return of 0 from main leave the job, if no operation of it is in
                                 flight or not waited for. Any other end is a rank's death, as without it. The
                                 library stays loaded. */

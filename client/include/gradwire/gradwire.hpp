@@ -38,7 +38,7 @@ struct JoinOptions {
   int32_t world = -1;
   int64_t timeout_ms = 0;
   int64_t wait_ms = 0;  // for a daemon that is not there yet
-  bool fresh = false;   // drop what the daemon kept of this job
+  bool fresh = false;   // drop what the daemons kept of this job: one rank's is enough
 };
 
 struct Layer {

@@ -168,7 +168,8 @@ class Job:
     waits for waits, never one for the other (barrier and leave take both).
 
     `timeout` (of the join) and `wait` (for a daemon that is not there yet) are in seconds; without `wait`
-    GRADWIRE_WAIT_MS counts. `fresh`: the training starts anew, the daemon drops the residuals that it kept.
+    GRADWIRE_WAIT_MS counts. `fresh`: the training starts anew, all daemons of the job drop what they kept of it;
+    one rank's is enough.
     A program that ends with the exit code 0 leaves its jobs by itself if no operation is in flight; one that ends
     in another way (an exception, sys.exit(1), a signal) without leave() counts as dead.
     """

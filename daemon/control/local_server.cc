@@ -22,7 +22,6 @@ using boost::system::error_code;
 using Local = asio::local::stream_protocol;
 
 constexpr Nanoseconds kLookAgain = std::chrono::seconds(2);
-constexpr Nanoseconds kComplainAgain = std::chrono::seconds(60);
 constexpr Nanoseconds kAcceptAgain = std::chrono::milliseconds(100);
 
 Status failed(const std::string& what) {
@@ -45,7 +44,9 @@ Status clear_place(asio::io_context& context, const std::string& path) {
     return errno == ENOENT ? ok_status() : failed(path);
   }
   if (!S_ISSOCK(info.st_mode)) {
-    return Status(Code::kAlreadyExists, path + " exists and is not a socket; remove it or set node.socket");
+    return Status(Code::kInvalidArgument,
+                  path + (S_ISDIR(info.st_mode) ? " is a directory" : " exists and is not a socket") +
+                      "; remove it or set node.socket");
   }
   if (somebody_listens(context, path)) {
     return Status(Code::kAlreadyExists, "another gradwired listens on " + path);
@@ -65,16 +66,37 @@ void set_group(const std::string& path, const std::string& name, uint32_t mode) 
   }
 }
 
+// Trainers of all users look for the socket in it, whatever the umask is. One that is there stays as it is.
+Status make_runtime_dir(const std::string& directory) {
+  constexpr mode_t kMode = 0755;
+  struct stat info {};
+  if (mkdir(directory.c_str(), kMode) == 0) {
+    const wire::UniqueFd made(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    return made.valid() && fchmod(made.get(), kMode) == 0 ? ok_status()
+                                                          : failed("cannot set the mode of " + directory);
+  }
+  if (errno != EEXIST) {
+    return failed("cannot make the runtime directory " + directory);
+  }
+  if (stat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return Status(Code::kInvalidArgument,
+                  directory + " is not a directory; remove it or set another node.runtime_dir");
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory) {
-  if (mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
-    return failed("cannot make the runtime directory " + directory);
-  }
+  GRADWIRE_RETURN_IF_ERROR(make_runtime_dir(directory));
   const std::string path = directory + "/gradwired.lock";
   wire::UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) {
-    return failed("cannot open " + path);
+    return errno == EISDIR || errno == ELOOP
+               ? Status(Code::kInvalidArgument, path +
+                                                    " is a directory or a link and not a file; remove it or "
+                                                    "set another node.runtime_dir")
+               : failed("cannot open " + path);
   }
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     char text[32] = {};
@@ -110,6 +132,7 @@ LocalServer::~LocalServer() {
 Status LocalServer::start(const config::NodeOptions& options) {
   options_ = options;
   GRADWIRE_RETURN_IF_ERROR(listen());
+  serving_ = true;
   look_after_socket();
   return ok_status();
 }
@@ -147,6 +170,7 @@ Status LocalServer::listen() {
 }
 
 void LocalServer::stop() {
+  serving_ = false;
   error_code ignored;
   retry_.cancel(ignored);
   look_timer_.cancel(ignored);
@@ -169,7 +193,7 @@ void LocalServer::close_all() {
 void LocalServer::look_after_socket() {
   look_timer_.expires_after(kLookAgain);
   look_timer_.async_wait([this, alive = std::weak_ptr<bool>(alive_)](const error_code& stopped) {
-    if (stopped || alive.expired()) {
+    if (stopped || alive.expired() || !serving_) {  // an expiry that was queued is not cancelled
       return;
     }
     struct stat info {};
@@ -223,7 +247,7 @@ void LocalServer::accepted(int fd) {
   error_code error;
   socket.assign(Local(), fd, error);
   if (error) {
-    node_.reaper->end(fd, geteuid());
+    node_.reaper->end_accepted(fd);
     log_warning("trainer_refused", {{"cause", error.message()}});
     return;
   }
@@ -240,11 +264,11 @@ void LocalServer::accepted(int fd) {
   make_room();
 }
 
-void LocalServer::end_socket(Local::socket& socket, uint32_t uid) {
+void LocalServer::end_socket(Local::socket& socket) {
   error_code error;
   const int fd = socket.release(error);
   if (!error) {
-    node_.reaper->end(fd, uid);
+    node_.reaper->end_accepted(fd);
   }
 }
 
@@ -286,22 +310,18 @@ void LocalServer::make_room() {
   }
 }
 
-// Out of descriptors, most likely: not a reason to spin, nor to fill the log.
+// Out of descriptors, most likely: not a reason to spin.
 void LocalServer::accept_failed(const std::string& cause) {
-  const Nanoseconds now = node_.scheduler.now();
-  if (accept_complaint_.count() == 0 || now - accept_complaint_ > kComplainAgain) {
-    accept_complaint_ = now;
-    log_warning("accept_failed", {{"socket", options_.socket},
-                                  {"cause", cause},
-                                  {"remedy", "raise LimitNOFILE if descriptors are short"}});
-  }
+  log_warning("accept_failed", {{"socket", options_.socket},
+                                {"cause", cause},
+                                {"remedy", "raise LimitNOFILE if descriptors are short"}});
   accept_later();
 }
 
 void LocalServer::accept_later() {
   retry_.expires_after(kAcceptAgain);
   retry_.async_wait([this, alive = std::weak_ptr<bool>(alive_)](const error_code& stopped) {
-    if (!stopped && !alive.expired()) {
+    if (!stopped && !alive.expired() && serving_) {
       accept_next();
     }
   });

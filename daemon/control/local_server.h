@@ -40,9 +40,7 @@ class LocalServer {
   // Removes the socket; trainers that are connected stay until close_all().
   void stop();
   void close_all();
-  // What a trainer may have sent is not closed on this thread.
-  void end_socket(asio::local::stream_protocol::socket& socket, uint32_t uid);
-  size_t connections() const { return connections_.size(); }
+  size_t connections() const { return connections_.size(); }  // for tests
 
  private:
   friend class TrainerConnection;
@@ -52,6 +50,8 @@ class LocalServer {
   void accepted(int fd);
   void accept_later();
   void end_listener();
+  // What a trainer may have sent is not closed on this thread.
+  void end_socket(asio::local::stream_protocol::socket& socket);
   void make_room();
   void accept_failed(const std::string& cause);
   void look_after_socket();
@@ -66,9 +66,9 @@ class LocalServer {
   asio::steady_timer look_timer_;
   uint64_t device_ = 0, inode_ = 0;  // of the socket's file; 0: there is none of ours
   std::string complaint_;            // the last one about the socket's file
-  Nanoseconds accept_complaint_{};   // when the last one was logged; 0: none
   uint64_t last_id_ = 0;
   uint64_t accepting_ = 0;  // which wait for somebody to accept counts
+  bool serving_ = false;    // between start() and stop()
   TrainerBuffers buffers_;
   std::map<uint64_t, std::shared_ptr<TrainerConnection>> connections_;  // the older ones first
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

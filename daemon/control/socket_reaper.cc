@@ -201,13 +201,17 @@ void SocketReaper::end(int fd, uint32_t uid) {
   state_->add(fd, uid, empty || !state_->charge ? nullptr : state_->charge(uid));
 }
 
+void SocketReaper::end_accepted(int fd) {
+  end(fd, user_of(fd));
+}
+
 void SocketReaper::end_listener(int fd) {
   shutdown(fd, SHUT_RDWR);  // nobody connects any more
   int waiting = -1;
   while ((waiting = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0 || errno == EINTR ||
          errno == ECONNABORTED) {
     if (waiting >= 0) {
-      end(waiting, user_of(waiting));
+      end_accepted(waiting);
     }
   }
   state_->add(fd, geteuid(), nullptr);  // where descriptors are short, some are left in it

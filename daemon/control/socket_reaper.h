@@ -37,8 +37,10 @@ class SocketReaper {
   // needed.
   Status start();
 
-  // The other side sees the end at once. Takes the descriptor over.
+  // The other side sees the end at once. Takes the descriptor over; `uid` is charged.
   void end(int fd, uint32_t uid);
+  // Of a socket that was accepted: the user who made the connection is charged.
+  void end_accepted(int fd);
   // Of a socket that is listened on, and of those who wait to be accepted.
   void end_listener(int fd);
   // Sockets that are not closed yet.

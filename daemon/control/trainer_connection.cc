@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/control/large_documents.h"
 #include "daemon/control/log.h"
 #include "daemon/engine/plain_bytes.h"
 
@@ -102,49 +103,64 @@ void TrainerConnection::readable() {
   } else if (taken.kind == Kind::kDescriptors) {
     refuse_and_end(Status(Code::kInvalidArgument, "the trainer sent descriptors" + pid_text() +
                                                       "; a daemon takes none, send documents only"));
-  } else if ((taken.kind == Kind::kNothing || take_documents(buffer.data(), taken.count)) && !ended_) {
+  } else if (taken.kind == Kind::kNothing) {
     wait_readable();
+  } else {
+    (void)reader_.feed(buffer.data(), taken.count);  // take_documents() asks for the status
+    take_documents(false);
   }
 }
 
-// False: the connection has ended.
-bool TrainerConnection::take_documents(const char* bytes, size_t count) {
-  Status status = reader_.feed(bytes, count);
-  bool progress = false;
-  while (status.ok() && !ended_) {
-    const auto text = reader_.next();
+// What has come, up to a large document, which waits for its turn. `progress`: a whole one was taken before.
+void TrainerConnection::take_documents(bool progress) {
+  Status status;
+  while (status.ok() && !ended_ && large_.empty()) {
+    auto text = reader_.next();
     if (!text) {
-      break;
-    }
-    if (session_->fresh() && text->size() > kMaxUnjoinedDocument) {
-      status = too_long_before_the_join();
+      status = reader_.status();
       break;
     }
     progress = true;
-    const Result<Json> document = parse_document(*text);
-    status = document.status();
-    if (document.ok()) {
-      session_->document(*document);
+    if (session_->fresh() && text->size() > kMaxUnjoinedDocument) {
+      status = too_long_before_the_join();
+    } else if (text->size() > LargeDocuments::kLarge) {
+      large_ = std::move(*text);
+      LargeDocuments::of(socket_.get_executor()).wait([self = shared_from_this()] { self->take_large(); });
+    } else {
+      status = session_->take(*text);
     }
   }
   if (ended_) {
-    return false;
+    return;
   }
   if (status.ok() && session_->fresh() && reader_.pending() > kMaxUnjoinedDocument) {
     status = too_long_before_the_join();
   }
   if (status.ok() && !account()) {
-    status =
-        Status(Code::kResourceExhausted,
-               "user " + std::to_string(uid_) +
-                   " has sent too much that is not a whole document; send fewer and smaller ones at once");
+    status = Status(Code::kResourceExhausted,
+                    "user " + std::to_string(uid_) +
+                        " has sent too much that is not taken yet; send fewer and smaller documents at once");
   }
   if (!status.ok()) {
     refuse_and_end(status);
-    return false;
+    return;
   }
   watch(progress);
-  return true;
+  if (large_.empty()) {
+    wait_readable();
+  }
+}
+
+void TrainerConnection::take_large() {
+  if (ended_) {
+    return;
+  }
+  const Status status = session_->take(std::exchange(large_, {}));
+  if (status.ok()) {
+    take_documents(true);
+  } else if (!ended_) {
+    refuse_and_end(status);
+  }
 }
 
 void TrainerConnection::refuse_and_end(const Status& status) {
@@ -187,7 +203,7 @@ void TrainerConnection::write() {
       waiting_writable_ = true;
       socket_.async_wait(asio::socket_base::wait_write, [self = shared_from_this()](const error_code& error) {
         self->waiting_writable_ = false;
-        if (!error) {
+        if (!error && !self->ended_) {
           self->write();
           (void)self->account();  // it is less than before
         }
@@ -210,7 +226,8 @@ void TrainerConnection::watch(bool progress) {
   if (ended_) {
     return;
   }
-  const Waiting now = session_->fresh()        ? Waiting::kForAJoin
+  const Waiting now = !large_.empty()          ? Waiting::kForNothing
+                      : session_->fresh()      ? Waiting::kForAJoin
                       : reader_.pending() != 0 ? Waiting::kForTheRest
                                                : Waiting::kForNothing;
   if (now == waiting_ && !progress) {
@@ -233,7 +250,7 @@ void TrainerConnection::watch(bool progress) {
 }
 
 bool TrainerConnection::account() {
-  const size_t holds = ended_ ? 0 : reader_.pending() + outbox_bytes_;
+  const size_t holds = ended_ ? 0 : reader_.pending() + large_.size() + outbox_bytes_;
   if (!server_.buffers_.change(uid_, accounted_, holds)) {
     return false;
   }
@@ -301,7 +318,7 @@ void TrainerConnection::end(const std::string& why) {
 
 void TrainerConnection::end_socket() {
   if (socket_.is_open()) {
-    server_.end_socket(socket_, uid_);
+    server_.end_socket(socket_);
   }
 }
 
@@ -315,6 +332,7 @@ void TrainerConnection::close() {
     end_socket();
     pidfd_.close(ignored);
     outbox_.clear();
+    large_.clear();
   }
 }
 

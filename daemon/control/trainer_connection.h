@@ -45,7 +45,8 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
 
   void wait_readable();
   void readable();
-  bool take_documents(const char* bytes, size_t count);
+  void take_documents(bool progress);
+  void take_large();
   void refuse_and_end(const Status& status);
   void send(const Json& document, const Session::Descriptors& descriptors);
   void write();
@@ -67,6 +68,7 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
   uint32_t uid_ = 0;
   std::shared_ptr<Session> session_;
   wire::FrameReader reader_;
+  std::string large_;  // a document that waits for its turn; nothing is read meanwhile
   std::deque<Outgoing> outbox_;
   size_t outbox_bytes_ = 0;
   size_t accounted_ = 0;  // bytes, with server_.buffers_

@@ -149,8 +149,10 @@ TEST_F(HostileTrainer, ThatHasJoinedCanOnlyHarmItself) {
   }
   brackets += "0]}";
   trainer.send_bytes(wire::encode_frame(brackets));
-  const auto answer = trainer.receive(10'000);
-  EXPECT_TRUE(is_error(answer));
+  EXPECT_TRUE(is_error(trainer.receive(10'000))) << "too much costs the request, not the connection";
+  EXPECT_EQ((*trainer.ask({{"type", "traffic"}, {"id", 5}}))["type"], "traffic");
+  trainer.send_bytes(wire::encode_frame(std::string(size_t{4} << 20, '[')));
+  EXPECT_TRUE(is_error(trainer.receive(10'000)));
   EXPECT_TRUE(trainer.is_closed());
 }
 

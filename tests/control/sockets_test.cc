@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "client/wire/framing.h"
+#include "daemon/control/large_documents.h"
 #include "daemon/control/local_server.h"
 #include "tests/control/fakes.h"
 #include "tests/engine/lingering.h"
@@ -323,6 +324,101 @@ TEST_F(Trainers, WhoWaitToBeAcceptedDoNotHoldUpTheEnd) {
   io_.restart();
   io_.poll();
   end_lingering();
+}
+
+TEST_F(Trainers, WhoseLargeDocumentsComeTogetherDelayOthersByFewOfThem) {
+  const size_t before = descriptors();
+  const int honest = connect();
+  EXPECT_THAT(ask(honest, {{"type", "what"}, {"id", 1}}), HasSubstr("is unknown"));
+  const Json document = {{"type", "what"}, {"id", 1}, {"text", std::string(60'000, 'x')}};
+  ASSERT_GT(document.dump().size(), LargeDocuments::kLarge);
+  const std::string frame = wire::encode_frame(document.dump());
+  std::vector<int> crowd;
+  for (int i = 0; i < 20; ++i) {
+    crowd.push_back(connect());
+    ASSERT_EQ(send(crowd.back(), frame.data(), frame.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(frame.size()));
+  }
+  std::array<char, 4096> bytes;
+  size_t answered = 0;
+  const auto step_until = [&](auto condition) {
+    const auto end = Clock::now() + kSoon;
+    io_.restart();
+    bool met = false;
+    while (!(met = condition()) && Clock::now() < end) {
+      io_.run_one_for(milliseconds(20));
+      answered += static_cast<size_t>(std::count_if(crowd.begin(), crowd.end(), [&](int fd) {
+        return recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0;
+      }));
+    }
+    return met;
+  };
+  ASSERT_TRUE(step_until([&] { return answered > 0; }));
+  const std::string small = wire::encode_frame(Json{{"type", "what"}, {"id", 2}}.dump());
+  ASSERT_EQ(send(honest, small.data(), small.size(), MSG_NOSIGNAL), static_cast<ssize_t>(small.size()));
+  const size_t first = answered;
+  ASSERT_TRUE(step_until([&] { return recv(honest, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0; }));
+  EXPECT_LE(answered - first, 3U);
+  EXPECT_TRUE(step_until([&] { return answered == crowd.size(); })) << answered;
+  for (const int fd : crowd) {
+    close(fd);
+  }
+  close(honest);
+  EXPECT_TRUE(serve_until([&] { return server_->connections() == 0 && descriptors() == before; }));
+}
+
+TEST(LargeDocuments, AreTakenInOrderAndLetWhatIsReadyInBetween) {
+  asio::io_context context;
+  auto& documents = LargeDocuments::of(context.get_executor());
+  Pair pair;
+  asio::local::stream_protocol::socket socket(context, asio::local::stream_protocol(), pair.ours());
+  std::string order;
+  std::function<void()> watch = [&] {
+    socket.async_wait(asio::socket_base::wait_write, [&](const boost::system::error_code& error) {
+      if (!error && order.size() < 100) {
+        order += '.';
+        watch();
+      }
+    });
+  };
+  for (const char name : {'a', 'b', 'c', 'd', 'e'}) {
+    documents.wait([&order, &documents, name] {
+      order += name;
+      if (name == 'b') {
+        documents.wait([&order] { order += 'f'; });
+      }
+    });
+  }
+  EXPECT_EQ(order, "");
+  watch();
+  context.run_for(milliseconds(500));
+  std::string large;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != '.') {
+      EXPECT_TRUE(large.size() < 2 || order[i - 1] == '.') << order;
+      large += order[i];
+    }
+  }
+  EXPECT_EQ(large, "abcdef");
+}
+
+TEST_F(Trainers, WhoAnnounceWhatIsTooLongBehindADocumentHearItAtOnce) {
+  const int fd = connect();
+  const std::string bytes =
+      wire::encode_frame(Json{{"type", "what"}, {"id", 1}}.dump()) + std::string("\xff\xff\xff\xff", 4);
+  ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  const std::string answers = answer(fd) + answer(fd);
+  EXPECT_THAT(answers, HasSubstr("is unknown"));
+  EXPECT_THAT(answers, HasSubstr("was announced"));
+  EXPECT_EQ(server_->connections(), 0U);
+  close(fd);
+}
+
+TEST_F(Trainers, FindNoSocketAfterTheStopEvenIfItWasToBeLookedAfter) {
+  std::this_thread::sleep_for(milliseconds(2100));  // the time to look has come, and nobody has looked
+  asio::post(io_, [this] { server_->stop(); });
+  serve();
+  EXPECT_FALSE(std::filesystem::exists(options_.socket));
 }
 
 }  // namespace

@@ -42,6 +42,18 @@ Status occupied(const std::string& path, int fd) {
                                           " or set another node.runtime_dir");
 }
 
+// What may be replaced: a file, also one that is no page, and a link. Nothing: fine, too.
+Status check_place(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)) {
+    return ok_status();
+  }
+  return Status(Code::kInvalidArgument, path +
+                                            (S_ISDIR(info.st_mode) ? " is a directory" : " is not a file") +
+                                            ", and the counters page belongs there; remove it or set another "
+                                            "node.runtime_dir");
+}
+
 // The exclusive lock of the page that is there. kUnavailable: it is gone or another one by now.
 Status lock_old(const std::string& path, int fd, int patience_ms) {
   for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += kPauseMs) {
@@ -83,6 +95,7 @@ bool CountersFile::write_all(int fd, uint64_t offset, uint64_t bytes) const {
 }
 
 void CountersFile::write(uint64_t offset, uint64_t bytes) {
+  ++calls_;
   failed_ = !write_all(fd_.get(), offset, bytes) || failed_;
 }
 
@@ -107,6 +120,10 @@ Status CountersFile::install(int patience_ms) {
   Result<wire::UniqueFd> made = make_file(temporary);
   Status status = made.status();
   for (int race = 0; status.ok() && race < kMaxRaces; ++race) {
+    status = check_place(path_);
+    if (!status.ok()) {
+      break;
+    }
     // Not O_PATH: it cannot be locked. A link in that place is a leftover that the new file replaces.
     const wire::UniqueFd old(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!old.valid() && errno != ENOENT && errno != ELOOP) {

@@ -26,10 +26,13 @@ class CountersFile {
   std::byte* image() { return image_.get(); }
 
   // Puts the image into a file of its own, locked, in the place of what a dead daemon left. kAlreadyExists: a
-  // living daemon holds the page that is there. `patience_ms`: readers hold its lock for a moment, too.
+  // living daemon holds the page that is there. kInvalidArgument: a directory or the like is there, which is
+  // not for the daemon to remove. `patience_ms`: readers hold its lock for a moment, too.
   Status install(int patience_ms);
   // Bytes of the image to the file. What fails is noticed by check().
   void write(uint64_t offset, uint64_t bytes);
+  // How often the kernel was asked to write, for tests.
+  uint64_t calls() const { return calls_; }
   // Is the file there, and whole? If not, it is made again. True: it had to be.
   Result<bool> check();
 
@@ -41,6 +44,7 @@ class CountersFile {
   std::unique_ptr<std::byte[], void (*)(std::byte*)> image_;
   wire::UniqueFd fd_;
   bool failed_ = false;  // a write did not succeed
+  uint64_t calls_ = 0;
 };
 
 }  // namespace gradwire::control

@@ -20,11 +20,6 @@ using namespace layout;  // NOLINT(google-build-using-namespace): this file writ
 constexpr uint64_t kKeepEndedNs = 60'000'000'000;
 constexpr int kReadersMs = 500;  // a reader that tries the lock holds it for far less
 
-constexpr uint64_t kJobsAt = sizeof(CountersHeader);
-constexpr uint64_t kRanksAt = kJobsAt + kCounterJobs * sizeof(JobRecord);
-constexpr uint64_t kBucketsAt = kRanksAt + kCounterRanks * sizeof(RankRecord);
-constexpr uint64_t kPeersAt = kBucketsAt + kCounterBuckets * sizeof(BucketRecord);
-
 uint64_t clock_ns(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
@@ -72,30 +67,11 @@ CountersHeader* CountersPage::header() {
   return reinterpret_cast<CountersHeader*>(file_.image());
 }
 
-template <typename Record>
-Record* CountersPage::table(uint64_t offset) {
-  return reinterpret_cast<Record*>(file_.image() + offset);
-}
-
-// The three system calls are the order: a reader that sees new bytes of the record sees the odd version, too,
-// or an even one that differs from the one before.
-template <typename Record>
-void CountersPage::store(Record* place, const Record& record) {
-  static_assert(offsetof(Record, version) == 0);
-  constexpr size_t kLock = sizeof(record.version);
-  auto* const to = reinterpret_cast<std::byte*>(place);
-  const auto* const from = reinterpret_cast<const std::byte*>(&record);
-  if (std::memcmp(to + kLock, from + kLock, sizeof(Record) - kLock) == 0) {
-    return;
-  }
-  const auto at = static_cast<uint64_t>(to - file_.image());
-  const uint32_t version = place->version.load(std::memory_order_relaxed);  // nobody else has the image
-  place->version.store(version + 1, std::memory_order_relaxed);
-  file_.write(at, kLock);
-  std::memcpy(to + kLock, from + kLock, sizeof(Record) - kLock);
-  file_.write(at + kLock, sizeof(Record) - kLock);
-  place->version.store(version + 2, std::memory_order_relaxed);
-  file_.write(at, kLock);
+void CountersPage::flush() {
+  job_table_.flush();
+  rank_table_.flush();
+  bucket_table_.flush();
+  peer_table_.flush();
 }
 
 void CountersPage::set(std::atomic<uint64_t>& field, uint64_t value) {
@@ -159,13 +135,13 @@ bool CountersPage::make_room(Slots& slots, uint32_t uid) {
 void CountersPage::erase_record(Slots& slots, Slots::Key key) {
   const auto slot = static_cast<size_t>(slots.take(key, 0));  // it has one
   if (&slots == &jobs_) {
-    store(&table<JobRecord>(kJobsAt)[slot], Blank<JobRecord>().record);
+    job_table_.erase(slot);
   } else if (&slots == &ranks_) {
-    store(&table<RankRecord>(kRanksAt)[slot], Blank<RankRecord>().record);
+    rank_table_.erase(slot);
   } else if (&slots == &buckets_) {
-    store(&table<BucketRecord>(kBucketsAt)[slot], Blank<BucketRecord>().record);
+    bucket_table_.erase(slot);
   } else {
-    store(&table<PeerRecord>(kPeersAt)[slot], Blank<PeerRecord>().record);
+    peer_table_.erase(slot);
   }
   slots.release(key);
 }
@@ -201,6 +177,7 @@ void CountersPage::publish(const std::vector<JobFacts>& jobs,
   for (const uint64_t job : stale) {
     erase_job(job);
   }
+  flush();
   set(header()->records_dropped, dropped_);
   heartbeat(now_ns);
 }
@@ -209,6 +186,7 @@ void CountersPage::publish_ended(const JobFacts& job, const engine::JobSnapshot&
   JobFacts last = job;
   last.ended_ns = job.ended_ns == 0 ? now_ns : job.ended_ns;
   write_job(last, snapshot);
+  flush();
   if (jobs_.owner(job.id)) {
     ended_[job.id] = now_ns;
   }
@@ -221,7 +199,7 @@ void CountersPage::write_job(const JobFacts& job, const engine::JobSnapshot& sna
   }
   Blank<JobRecord> blank;
   fill(job, snapshot, &blank.record);
-  store(&table<JobRecord>(kJobsAt)[slot], blank.record);
+  job_table_.put(static_cast<size_t>(slot), blank.record);
   write_ranks(job, snapshot);
   write_buckets(job, snapshot);
   write_peers(job);
@@ -235,7 +213,7 @@ void CountersPage::write_ranks(const JobFacts& job, const engine::JobSnapshot& s
     }
     Blank<RankRecord> blank;
     fill(job.id, rank, snapshot, &blank.record);
-    store(&table<RankRecord>(kRanksAt)[slot], blank.record);
+    rank_table_.put(static_cast<size_t>(slot), blank.record);
   }
 }
 
@@ -259,7 +237,7 @@ void CountersPage::write_buckets(const JobFacts& job, const engine::JobSnapshot&
     }
     Blank<BucketRecord> blank;
     fill(job.id, bucket, &blank.record);
-    store(&table<BucketRecord>(kBucketsAt)[slot], blank.record);
+    bucket_table_.put(static_cast<size_t>(slot), blank.record);
   }
 }
 
@@ -272,7 +250,7 @@ void CountersPage::write_peers(const JobFacts& job) {
     }
     Blank<PeerRecord> blank;
     fill(job.id, id, peer, path_, &blank.record);
-    store(&table<PeerRecord>(kPeersAt)[slot], blank.record);
+    peer_table_.put(static_cast<size_t>(slot), blank.record);
   }
 }
 

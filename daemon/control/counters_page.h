@@ -14,6 +14,7 @@
 #include "client/layout/counters_layout.h"
 #include "config/base/result.h"
 #include "daemon/control/counters_file.h"
+#include "daemon/control/counters_table.h"
 #include "daemon/control/member.h"
 #include "daemon/control/slots.h"
 #include "daemon/engine/snapshot.h"
@@ -42,8 +43,14 @@ class CountersPage {
   void mark_stopped();
   // Makes the file again where somebody deleted, replaced or cut it. True: it had to be.
   Result<bool> repair() { return file_.check(); }
+  uint64_t write_calls() const { return file_.calls(); }  // for tests
 
  private:
+  static constexpr uint64_t kJobsAt = sizeof(layout::CountersHeader);
+  static constexpr uint64_t kRanksAt = kJobsAt + layout::kCounterJobs * sizeof(layout::JobRecord);
+  static constexpr uint64_t kBucketsAt = kRanksAt + layout::kCounterRanks * sizeof(layout::RankRecord);
+  static constexpr uint64_t kPeersAt = kBucketsAt + layout::kCounterBuckets * sizeof(layout::BucketRecord);
+
   explicit CountersPage(const std::string& runtime_dir) : file_(runtime_dir) {}
   void write_job(const JobFacts& job, const engine::JobSnapshot& snapshot);
   void write_ranks(const JobFacts& job, const engine::JobSnapshot& snapshot);
@@ -55,16 +62,16 @@ class CountersPage {
   bool make_room(Slots& slots, uint32_t uid);
   int take(Slots& slots, Slots::Key key, uint32_t uid);  // -1: no place
 
-  // Places in the image.
-  template <typename Record>
-  Record* table(uint64_t offset);
-  layout::CountersHeader* header();
-  // Publishes `record` in its place under its sequence lock.
-  template <typename Record>
-  void store(Record* place, const Record& record);
+  void flush();  // what was put into the tables
+
+  layout::CountersHeader* header();                        // in the image
   void set(std::atomic<uint64_t>& field, uint64_t value);  // of the header
 
   CountersFile file_;
+  CountersTable<layout::JobRecord> job_table_{file_, kJobsAt};
+  CountersTable<layout::RankRecord> rank_table_{file_, kRanksAt};
+  CountersTable<layout::BucketRecord> bucket_table_{file_, kBucketsAt};
+  CountersTable<layout::PeerRecord> peer_table_{file_, kPeersAt};
   std::string path_;      // data path of the transport
   uint64_t dropped_ = 0;  // records without a place since the last publish() began
   Slots jobs_{layout::kCounterJobs};

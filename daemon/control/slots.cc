@@ -68,7 +68,8 @@ void Slots::release(Key key) {
   if (held->second.empty()) {
     held_.erase(held);
   }
-  if (of_job(key.first).empty()) {
+  const auto next = used_.lower_bound({key.first, 0});
+  if (next == used_.end() || next->first.first != key.first) {
     owners_.erase(owner);
   }
 }

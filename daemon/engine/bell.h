@@ -5,7 +5,7 @@
 
 namespace gradwire::engine {
 
-// Before the first take_rings().
+// Once, where the bell is made.
 void open_bell(int fd);
 
 // A full socket has rung already, and a client that is gone hears nothing: no error is one.

@@ -152,7 +152,6 @@ void EngineThread::watch_sessions(const Engine& engine) {
   }
   watched_ = engine.bell_fds();
   for (const int fd : watched_) {
-    open_bell(fd);
     watch(epoll_fd_, fd, EPOLLIN | EPOLLET);
   }
 }

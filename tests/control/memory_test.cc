@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "daemon/control/counters_page.h"
@@ -78,6 +80,10 @@ TEST(SharedMemory, OfASessionHasABellThatTheTrainerCannotMakeTheDaemonWaitAt) {
   ASSERT_EQ(fcntl(trainer, F_SETFL, 0), 0);
   EXPECT_EQ(fcntl(daemon, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
   EXPECT_EQ(fcntl(daemon, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  int in_line = 0;
+  socklen_t size = sizeof(in_line);
+  ASSERT_EQ(getsockopt(daemon, SOL_SOCKET, SO_OOBINLINE, &in_line, &size), 0);
+  EXPECT_EQ(in_line, 1) << "descriptors with urgent bytes are not seen";
   const char ring = 1;
   for (int rings = 0; send(daemon, &ring, 1, MSG_NOSIGNAL) == 1; ++rings) {
     ASSERT_LT(rings, 1'000'000);
@@ -150,6 +156,37 @@ TEST_F(Runtime, DirectoryHasOneDaemonAtATime) {
   EXPECT_TRUE(lock_runtime_dir(directory_).ok());
 }
 
+TEST_F(Runtime, DirectoryThatIsMadeIsForTheTrainersOfAllUsers) {
+  const mode_t before = umask(077);
+  const auto lock = lock_runtime_dir(directory_ + "/made");
+  umask(before);
+  ASSERT_TRUE(lock.ok()) << lock.status().message();
+  EXPECT_EQ(std::filesystem::status(directory_ + "/made").permissions(), std::filesystem::perms{0755});
+  // Whoever made it, the mode is his.
+  std::filesystem::permissions(directory_, std::filesystem::perms{0711});
+  ASSERT_TRUE(lock_runtime_dir(directory_).ok());
+  EXPECT_EQ(std::filesystem::status(directory_).permissions(), std::filesystem::perms{0711});
+}
+
+TEST_F(Runtime, PlacesThatHoldSomethingElseAreNamedWithTheRemedy) {
+  for (const char* name : {"gradwired.lock", "counters"}) {
+    std::filesystem::create_directory(directory_ + "/" + name);
+  }
+  std::ofstream(directory_ + "/file") << "x";
+  const auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
+  for (const Status& status : {lock_runtime_dir(directory_).status(),
+                               lock_runtime_dir(directory_ + "/file").status(), page.status()}) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr("remove it or set another node.runtime_dir"));
+  }
+  EXPECT_THAT(page.status().message(), HasSubstr(directory_ + "/counters is a directory"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 3);
+  std::filesystem::remove(directory_ + "/counters");
+  ASSERT_EQ(mkfifo((directory_ + "/counters").c_str(), 0600), 0);
+  EXPECT_THAT(CountersPage::create(directory_, "a", "0.1.0", "tcp").status().message(),
+              HasSubstr("counters is not a file"));
+}
+
 // A reader as `gradwire status` is one.
 struct Reader {
   explicit Reader(const std::string& directory) {
@@ -186,7 +223,7 @@ engine::JobSnapshot snapshot(uint64_t id, uint64_t operations) {
   job.raw_bytes = operations;
   job.buckets.resize(2);
   job.buckets[1].bucket = 1;
-  job.buckets[1].name = "b0";
+  job.buckets[1].name = std::make_shared<const std::string>("b0");
   return job;
 }
 
@@ -287,6 +324,47 @@ TEST_F(Runtime, CountersShareTheirPlacesBetweenUsers) {
   }
 }
 
+TEST_F(Runtime, CountersAreWrittenWhereTheyChangeAndNeighboursTogether) {
+  auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
+  ASSERT_TRUE(page.ok());
+  const Reader reader(directory_);
+  constexpr uint32_t kBuckets = 5000;
+  const auto* records = reader.records<layout::BucketRecord>(
+      sizeof(layout::CountersHeader) + layout::kCounterJobs * sizeof(layout::JobRecord) +
+      layout::kCounterRanks * sizeof(layout::RankRecord));
+  engine::JobSnapshot job;
+  job.id = 1;
+  job.buckets.resize(kBuckets);
+  for (uint32_t i = 0; i < kBuckets; ++i) {
+    job.buckets[i].bucket = i + 1;
+  }
+  uint64_t now = 0;
+  // System calls of one publication, after which the page must say what the snapshot does.
+  const auto calls = [&] {
+    const uint64_t before = (*page)->write_calls();
+    (*page)->publish({facts(1)}, {job}, ++now);
+    for (uint32_t i = 0; i < kBuckets; ++i) {
+      EXPECT_EQ(records[i].id, i + 2);
+      EXPECT_EQ(records[i].operations, job.buckets[i].operations);
+      EXPECT_EQ(records[i].version.load() % 2, 0U);
+    }
+    return (*page)->write_calls() - before;
+  };
+  constexpr uint64_t kHeartbeat = 1, kRecord = 3;
+  EXPECT_LE(calls(), kHeartbeat + 4 * kRecord) << "a run in each table";
+  for (engine::BucketSnapshot& bucket : job.buckets) {
+    ++bucket.operations;
+  }
+  EXPECT_EQ(calls(), kHeartbeat + kRecord);
+  EXPECT_EQ(calls(), kHeartbeat);
+  const uint32_t untouched = records[11].version.load();
+  for (const size_t i : {10U, 12U, 4000U}) {
+    ++job.buckets[i].operations;
+  }
+  EXPECT_EQ(calls(), kHeartbeat + 2 * kRecord);
+  EXPECT_EQ(records[11].version.load(), untouched);
+}
+
 TEST_F(Runtime, CountersAreNeverSeenHalfWritten) {
   auto page = CountersPage::create(directory_, "a", "0.1.0", "tcp");
   ASSERT_TRUE(page.ok());
@@ -294,12 +372,12 @@ TEST_F(Runtime, CountersAreNeverSeenHalfWritten) {
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     for (uint64_t n = 1; !stop.load(std::memory_order_relaxed); ++n) {
-      (*page)->publish({facts(1)}, {snapshot(1, n)}, n);
+      (*page)->publish({facts(1), facts(2)}, {snapshot(1, n), snapshot(2, n)}, n);
     }
   });
   int good = 0;
   for (int tries = 0; good < 2000 && tries < 10'000'000; ++tries) {
-    auto& job = const_cast<layout::JobRecord&>(reader.jobs()[0]);
+    auto& job = const_cast<layout::JobRecord&>(reader.jobs()[good % 2]);
     const uint32_t before = job.version.load(std::memory_order_acquire);
     const uint64_t operations = std::atomic_ref<uint64_t>(job.operations).load(std::memory_order_acquire);
     const uint64_t raw = std::atomic_ref<uint64_t>(job.raw_bytes).load(std::memory_order_acquire);

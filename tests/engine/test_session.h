@@ -23,6 +23,7 @@ class TestSession {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell_) != 0) {
       std::abort();
     }
+    open_bell(bell_[0]);
     auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, layout::kSessionBytes));
     std::memset(memory, 0, layout::kSessionBytes);
     memory_.reset(memory, [](std::byte* freed) { std::free(freed); });

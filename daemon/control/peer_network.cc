@@ -10,9 +10,6 @@ namespace {
 
 using boost::system::error_code;
 
-constexpr Nanoseconds kLogAgain = std::chrono::seconds(60);
-constexpr size_t kRememberedSources = 1024;
-
 // Whoever has one IPv6 address has a /64 of them.
 std::string source_text(const asio::ip::address& address) {
   if (!address.is_v6()) {
@@ -119,7 +116,9 @@ void PeerNetwork::accept_next() {
           return;
         }
         // Out of descriptors, most likely: not a reason to spin.
-        log_refusal("accept", Refusal::kAccept, error.message());
+        log_warning("accept_failed", {{"port", std::to_string(port_)},
+                                      {"cause", error.message()},
+                                      {"remedy", "raise LimitNOFILE if descriptors are short"}});
         retry_.expires_after(std::chrono::milliseconds(100));
         retry_.async_wait([this, alive](const error_code& stopped) {
           if (!alive.expired() && !stopped) {
@@ -137,7 +136,7 @@ void PeerNetwork::accepted(Tcp::socket socket) {
   }
   const std::string source = source_text(remote.address());
   if (links_.use_count() > kMaxPeerLinks) {
-    log_refusal(source, Refusal::kTooMany, std::to_string(kMaxPeerLinks) + " connections are open");
+    log_refusal(source, std::to_string(kMaxPeerLinks) + " connections are open");
     return;
   }
   make_room(source);
@@ -153,7 +152,7 @@ void PeerNetwork::accepted(Tcp::socket socket) {
                     if (status.ok()) {
                       accept_(link);
                     } else {
-                      log_refusal(source, Refusal::kHandshake, status.message());
+                      log_refusal(source, status.message());
                       if (wrong_key_ && status.code() == Code::kPermissionDenied) {
                         wrong_key_(source, status.message());
                       }
@@ -182,7 +181,7 @@ void PeerNetwork::make_room(const std::string& source) {
 }
 
 void PeerNetwork::crowd_out(std::map<uint64_t, Greeting>::iterator greeting) {
-  log_refusal(greeting->second.source, Refusal::kCrowdedOut,
+  log_refusal(greeting->second.source,
               "too many connections that do not prove the key; the oldest was closed");
   const auto link = greeting->second.link.lock();
   greetings_.erase(greeting);
@@ -191,25 +190,9 @@ void PeerNetwork::crowd_out(std::map<uint64_t, Greeting>::iterator greeting) {
   }
 }
 
-// Once a minute for each source and kind: who is refused decides how often that happens.
-void PeerNetwork::log_refusal(const std::string& source, Refusal kind, const std::string& cause) {
-  const Nanoseconds now = scheduler_.now();
-  const auto key = std::make_pair(source, kind);
-  if (refusals_.size() >= kRememberedSources && !refusals_.contains(key)) {
-    std::erase_if(refusals_, [now](const auto& entry) { return now - entry.second.logged >= kLogAgain; });
-    if (refusals_.size() >= kRememberedSources) {
-      return;
-    }
-  }
-  const auto [entry, first] = refusals_.try_emplace(key);
-  if (!first && now - entry->second.logged < kLogAgain) {
-    ++entry->second.suppressed;
-    return;
-  }
-  log_warning(
-      "peer_refused",
-      {{"source", source}, {"cause", cause}, {"suppressed", std::to_string(entry->second.suppressed)}});
-  entry->second = Refusals{now, 0};
+// How often is limited for each source and in all (log.h): the first two fields are the key.
+void PeerNetwork::log_refusal(const std::string& source, const std::string& cause) const {
+  log_warning("peer_refused", {{"source", source}, {"port", std::to_string(port_)}, {"cause", cause}});
 }
 
 bool PeerNetwork::is_ourselves(const Tcp::endpoint& endpoint) const {

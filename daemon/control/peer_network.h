@@ -50,6 +50,7 @@ class PeerNetwork {
     wrong_key_ = std::move(tell);
   }
   void stop();
+  // Connections that have not proven the key.
   size_t greetings() const { return greetings_.size(); }
   bool has_key() const { return contexts_.has_value(); }
   uint16_t port() const { return port_; }  // bound; configured if not listening
@@ -64,7 +65,6 @@ class PeerNetwork {
     std::string source;
     std::weak_ptr<TlsLink> link;
   };
-  enum class Refusal { kAccept, kTooMany, kCrowdedOut, kHandshake };
 
   void accept_next();
   void accepted(Tcp::socket socket);
@@ -74,7 +74,7 @@ class PeerNetwork {
   LinkPtr link_to_ourselves();
   void make_room(const std::string& source);
   void crowd_out(std::map<uint64_t, Greeting>::iterator greeting);
-  void log_refusal(const std::string& source, Refusal kind, const std::string& cause);
+  void log_refusal(const std::string& source, const std::string& cause) const;
 
   asio::io_context& context_;
   Scheduler& scheduler_;
@@ -89,11 +89,6 @@ class PeerNetwork {
   uint64_t last_greeting_ = 0;
   std::map<uint64_t, Greeting> greetings_;                 // the older ones first
   std::shared_ptr<int> links_ = std::make_shared<int>(0);  // the use count: what is open
-  struct Refusals {
-    Nanoseconds logged{};
-    uint64_t suppressed = 0;
-  };
-  std::map<std::pair<std::string, Refusal>, Refusals> refusals_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

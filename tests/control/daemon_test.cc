@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "client/include/gradwire/gradwire.h"
@@ -42,17 +43,8 @@ class Daemons : public ::testing::Test {
   }
 
   gw_status join(size_t node, int rank, int world, gw_job** job, int64_t timeout_ms = 20'000) const {
-    const std::string rendezvous = "127.0.0.1:" + std::to_string(daemons_[0]->port);
-    gw_join_options options{};
-    options.struct_size = sizeof(options);
-    options.job = "test";
-    options.run_id = "0";
-    options.rank = rank;
-    options.world = world;
-    options.rendezvous = rendezvous.c_str();
-    options.socket = daemons_[node]->socket.c_str();
-    options.timeout_ms = timeout_ms;
-    return gw_join(&options, job);
+    return join_job("test", rank, world, daemons_[node]->socket,
+                    "127.0.0.1:" + std::to_string(daemons_[0]->port), job, timeout_ms);
   }
 
   // Averages `count` times (rank + 1) over a bucket, and reports the first value of the last result.
@@ -255,6 +247,11 @@ TEST_F(Daemons, AWrongConfigurationHasAnExitCodeOfItsOwn) {
   EXPECT_EQ(run_program(daemon_arguments(root_.path(), "c", 0, {"peers.key_file=/nonexistent"}), log)
                 .wait(seconds(10)),
             78);
+  for (const char* place : {"counters", "gradwired.sock", "gradwired.lock"}) {
+    const std::string name = "of-" + std::string(place);
+    std::filesystem::create_directories(root_.path() + "/" + name + "/" + place);
+    EXPECT_EQ(run_program(daemon_arguments(root_.path(), name, 0, {}), log).wait(seconds(10)), 78) << place;
+  }
 }
 
 }  // namespace

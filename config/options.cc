@@ -125,7 +125,8 @@ constexpr Option kOptions[] = {
      {},
      "2s",
      "",
-     "A process, connection or node that gave no sign of life for so long is gone.",
+     "A process or connection that gave no sign of life for so long is gone; another node, for a quarter "
+     "longer.",
      FIELD(clocks.peer_timeout)},
     {"clocks.operation_timeout",
      Type::kDuration,

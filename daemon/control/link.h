@@ -31,6 +31,10 @@ class Link {
   virtual void close() = 0;
   // The other side, for messages: "10.0.0.2:7470" or "this daemon".
   virtual std::string peer() const = 0;
+  // No network is in between: the other side is alive while this one is.
+  virtual bool within_process() const { return false; }
+  // What has come waits here for its turn: the other side is not silent, though nothing is delivered.
+  virtual bool waits() const { return false; }
 };
 
 using LinkPtr = std::shared_ptr<Link>;

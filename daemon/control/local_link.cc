@@ -38,6 +38,7 @@ class LocalLink final : public Link, public std::enable_shared_from_this<LocalLi
   }
 
   std::string peer() const override { return "this daemon"; }
+  bool within_process() const override { return true; }
 
  private:
   void tell_other_closed() {

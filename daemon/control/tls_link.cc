@@ -1,7 +1,10 @@
 #include "daemon/control/tls_link.h"
 
+#include <netinet/tcp.h>
+
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <string_view>
 
 #include "daemon/control/fields.h"
 
@@ -20,6 +23,20 @@ std::string endpoint_text(const asio::ip::tcp::socket& socket) {
   }
   const std::string address = endpoint.address().to_string();
   return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" + std::to_string(endpoint.port());
+}
+
+// After a break the first retransmission must come well within peer_timeout; TCP doubles its pauses.
+// Heartbeats are a thin stream, for which Linux keeps the pauses as they are: where asked to, and where the
+// congestion control has a slow-start threshold (BBR has none). What the kernel does not know is left as it
+// was.
+void retransmit_soon(int socket) {
+  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS of Linux 6.15
+  constexpr int kLongestPauseMs = 1000;
+  constexpr int kOn = 1;
+  constexpr std::string_view kCongestion = "reno";  // always there, allowed to everybody
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kCongestion.data(), kCongestion.size());
+  setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &kOn, sizeof(kOn));
+  setsockopt(socket, IPPROTO_TCP, kRtoMaxMs, &kLongestPauseMs, sizeof(kLongestPauseMs));
 }
 
 bool is_end(const error_code& error) {
@@ -50,6 +67,7 @@ TlsLink::TlsLink(Tcp::socket socket, asio::ssl::context& context, size_t max_doc
       peer_(endpoint_text(stream_.next_layer())) {
   error_code ignored;
   stream_.next_layer().set_option(Tcp::no_delay(true), ignored);
+  retransmit_soon(stream_.next_layer().native_handle());
 }
 
 void TlsLink::handshake(asio::ssl::stream_base::handshake_type side, Nanoseconds timeout,

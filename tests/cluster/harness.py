@@ -286,9 +286,6 @@ class ClusterTest(unittest.TestCase):
         if missing:
             self.fail(f"not in the environment: {', '.join(missing)}")
 
-    def skip(self, reason):
-        self.skipTest(reason)
-
     def wait_all_ok(self, ranks, step, seconds=START_PATIENCE):
         for rank in ranks.values():
             rank.wait_ok(step, seconds)

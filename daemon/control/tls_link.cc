@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "daemon/control/fields.h"
+#include "daemon/control/large_documents.h"
 
 namespace gradwire::control {
 namespace {
@@ -113,31 +114,50 @@ void TlsLink::read() {
                             is_end(error) ? "connection closed" : "connection lost: " + error.message()));
           return;
         }
-        self->received(bytes);
+        if (!self->closing_) {
+          (void)self->reader_.feed(self->buffer_.data(), bytes);  // take_documents() asks for the status
+        }
+        self->take_documents();
       });
 }
 
-void TlsLink::received(size_t bytes) {
-  if (!closing_) {
-    Status status = reader_.feed(buffer_.data(), bytes);
-    while (status.ok() && !closing_) {
-      const auto text = reader_.next();
-      if (!text) {
-        break;
-      }
-      const Result<Json> document = parse_document(*text);
-      status = document.status();
-      if (document.ok()) {
-        document_(*document);
-      }
+// What has come, up to a large document, which waits for its turn; and then reads on.
+void TlsLink::take_documents() {
+  Status status;
+  while (status.ok() && !closing_ && large_.empty()) {
+    auto text = reader_.next();
+    if (!text) {
+      status = reader_.status();
+      break;
     }
-    if (!status.ok()) {
-      fail(status);
-      return;
+    if (text->size() > LargeDocuments::kLarge) {
+      large_ = std::move(*text);
+      LargeDocuments::of(stream_.get_executor()).wait([self = shared_from_this()] { self->take_large(); });
+    } else {
+      status = take(*text);
     }
   }
-  if (!shut_) {
+  if (!status.ok()) {
+    fail(status);
+  } else if (!shut_ && large_.empty()) {
     read();  // while closing too: unread bytes would make the kernel drop what we sent last
+  }
+}
+
+Status TlsLink::take(const std::string& text) {
+  const Result<Json> document = parse_document(text);
+  if (document.ok()) {
+    document_(*document);
+  }
+  return document.status();
+}
+
+void TlsLink::take_large() {
+  const std::string text = std::exchange(large_, {});
+  if (const Status status = closing_ ? ok_status() : take(text); !status.ok()) {
+    fail(status);
+  } else {
+    take_documents();
   }
 }
 

@@ -35,10 +35,13 @@ class TlsLink final : public Link, public std::enable_shared_from_this<TlsLink> 
   void send(const Json& document) override;
   void close() override;
   std::string peer() const override { return peer_; }
+  bool waits() const override { return !large_.empty(); }
 
  private:
   void read();
-  void received(size_t bytes);
+  void take_documents();
+  Status take(const std::string& text);
+  void take_large();
   void write();
   void fail(const Status& why);
   void finish_closing();
@@ -47,6 +50,7 @@ class TlsLink final : public Link, public std::enable_shared_from_this<TlsLink> 
   asio::ssl::stream<Tcp::socket> stream_;
   asio::steady_timer timer_;  // of the handshake, then of lingering
   wire::FrameReader reader_;
+  std::string large_;  // a document that waits for its turn; nothing is read meanwhile
   size_t max_document_;
   std::shared_ptr<void> token_;
   std::string peer_;

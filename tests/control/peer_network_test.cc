@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "daemon/control/large_documents.h"
+#include "daemon/control/liveness.h"
 #include "daemon/control/peer_network.h"
 
 namespace gradwire::control {
@@ -183,6 +186,72 @@ TEST_F(Peers, DocumentsOverTheLimitCloseTheLink) {
   ASSERT_TRUE(run_until([&] { return closed_.size() == 1; }));
   EXPECT_EQ(closed_[0].code(), Code::kCorrupt);
   EXPECT_TRUE(received_.empty());
+}
+
+TEST_F(Peers, WhoseLargeDocumentsComeTogetherLetWhatIsReadyInBetween) {
+  const auto server = network(key_);
+  asio::io_context theirs;  // of the clients, so that all is sent before anything is read
+  AsioScheduler their_scheduler(theirs);
+  config::PeerOptions options;
+  options.listen = "127.0.0.1";
+  options.port = 0;
+  options.key_file = directory_ + "/key-1";
+  PeerNetwork client(theirs, their_scheduler, options);
+  ASSERT_TRUE(client.start([](const LinkPtr&) {}).ok());
+  constexpr size_t kLinks = 8;
+  std::vector<LinkPtr> links;
+  for (size_t i = 0; i < kLinks; ++i) {
+    client.connect(at(*server), 7, [&](const Result<LinkPtr>& link) { links.push_back(*link); });
+  }
+  ASSERT_TRUE(run_until([&] {
+    theirs.poll();
+    return links.size() == kLinks && accepted_.size() == kLinks;
+  }));
+  for (const LinkPtr& link : links) {
+    link->start([](const Json&) {}, [](const Status&) {});
+    link->send({{"type", "large"}, {"text", std::string(30'000, 'x')}});
+    link->send({{"type", "small"}});
+  }
+  theirs.run_for(milliseconds(100));
+  size_t seen = 0;
+  size_t most = 0;  // large documents between one look at what is ready and the next
+  asio::steady_timer timer(context_);
+  std::function<void(const boost::system::error_code&)> look = [&](const boost::system::error_code& error) {
+    if (!error) {
+      const auto large =
+          static_cast<size_t>(std::count_if(received_.begin(), received_.end(), [](const Json& document) {
+            return document["type"] == "large";
+          }));
+      most = std::max(most, large - std::exchange(seen, large));
+      timer.expires_after(milliseconds(0));
+      timer.async_wait(look);
+    }
+  };
+  look({});
+  EXPECT_TRUE(run_until([&] { return seen == kLinks && received_.size() == 2 * kLinks; }));
+  EXPECT_LE(most, 2U);
+  timer.cancel();
+  run_until([] { return false; }, milliseconds(10));
+}
+
+// Nothing is sent, nothing comes; perhaps something waits.
+class QuietLink final : public Link {
+ public:
+  void start(OnDocument, OnClosed) override {}
+  void send(const Json&) override {}
+  void close() override {}
+  std::string peer() const override { return "a test"; }
+  bool waits() const override { return waits_; }
+  bool waits_ = true;
+};
+
+TEST_F(Peers, WhoseDocumentsWaitForTheirTurnAreNotSilent) {
+  const auto link = std::make_shared<QuietLink>();
+  bool silent = false;
+  Liveness liveness(scheduler_, link, milliseconds(80), [&](const Status&) { silent = true; });
+  EXPECT_FALSE(run_until([&] { return silent; }, milliseconds(300)));
+  link->waits_ = false;
+  EXPECT_TRUE(run_until([&] { return silent; }));
 }
 
 TEST_F(Peers, AServerWithoutTheKeyIsNotBelieved) {

@@ -130,7 +130,7 @@ void TlsLink::take_documents() {
       status = reader_.status();
       break;
     }
-    if (text->size() > LargeDocuments::kLarge) {
+    if (LargeDocuments::is_large(*text)) {
       large_ = std::move(*text);
       LargeDocuments::of(stream_.get_executor()).wait([self = shared_from_this()] { self->take_large(); });
     } else {

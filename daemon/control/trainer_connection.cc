@@ -123,7 +123,7 @@ void TrainerConnection::take_documents(bool progress) {
     progress = true;
     if (session_->fresh() && text->size() > kMaxUnjoinedDocument) {
       status = too_long_before_the_join();
-    } else if (text->size() > LargeDocuments::kLarge) {
+    } else if (LargeDocuments::is_large(*text)) {
       large_ = std::move(*text);
       LargeDocuments::of(socket_.get_executor()).wait([self = shared_from_this()] { self->take_large(); });
     } else {

@@ -35,7 +35,9 @@ class UnitTest(ServiceTest):
         self.assertEqual(len(found), 1, found)
         text = found[0].read_text()
         self.assertNotIn("@", re.sub(r"@(system-service|privileged|chown)\b", "", text))
-        self.assertRegex(text, r"(?m)^ExecStart=/\S+/sbin/gradwired --config /etc/gradwire/gradwired\.yaml$")
+        # Of the prefix that is given when it is installed.
+        self.assertIn(f"\nExecStart={root}/usr/local/sbin/gradwired --config /etc/gradwire/gradwired.yaml\n", text)
+        self.assertIn(f"\nDocumentation=file://{root}/usr/local/share/doc/gradwire/service.md\n", text)
         program = self.folder / "gradwired"
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)

@@ -220,6 +220,8 @@ class Trainers : public ::testing::Test {
   }
   ~Trainers() override {
     server_.reset();
+    // The listener, too, is closed by a thread: the next test counts descriptors.
+    EXPECT_TRUE(soon([&] { return context().reaper->waiting() == 0; }));
     std::filesystem::remove_all(directory_);
   }
   NodeContext& context() { return *node_.context; }

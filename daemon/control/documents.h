@@ -29,6 +29,8 @@ struct JobIdentity {
   auto operator<=>(const JobIdentity&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 std::string describe(const JobIdentity& identity);  // job 'name', run '0'
+// The member data_hosts: addresses in digits.
+std::vector<std::string> read_hosts(Fields& fields);
 
 // A node, as it announces itself.
 struct NodeInfo {

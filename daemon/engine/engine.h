@@ -95,7 +95,7 @@ struct OperationId {
   JobId job = 0;
   uint32_t bucket = 0;
   uint64_t sequence = 0;
-  auto operator<=>(const OperationId&) const = default;
+  auto operator<=>(const OperationId&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 
 // Where an operation is, seen from this node.

@@ -1,4 +1,4 @@
-// One bucket of every kind of block, which four ranks can share, and what its reducer says to arbitrary bytes.
+// One bucket of every kind of block, which four ranks can share; what its reducer says to arbitrary bytes.
 #pragma once
 
 #include <cstddef>

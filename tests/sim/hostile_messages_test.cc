@@ -263,7 +263,11 @@ TEST(Hostile, WhoKnowsTheKeyCanOnlyEndTheJob) {
     std::memcpy(header.key.data(), cluster.key().data(), 16);
     header.magic = engine::kMessageMagic;
     header.kind = static_cast<uint8_t>(1 + random() % 4);
-    header.operation = header.kind == 4 ? 2 : header.kind == 3 ? static_cast<uint8_t>(1 + random() % 3) : 1;
+    const bool shards = seed % 4 == 1;
+    header.operation = header.kind == 1   ? (shards ? layout::kOpReduceScatter : layout::kOpAllreduce)
+                       : header.kind == 2 ? (shards ? layout::kOpAllgather : layout::kOpAllreduce)
+                       : header.kind == 3 ? static_cast<uint8_t>(1 + random() % 5)
+                                          : layout::kOpBroadcast;
     header.reduce_op = static_cast<uint8_t>(random() % 5);
     header.dtype = 4;
     header.sequence = 1 + random() % 3;
@@ -284,11 +288,16 @@ TEST(Hostile, WhoKnowsTheKeyCanOnlyEndTheJob) {
     if (seed % 3 != 0) {
       cluster.settle();
     }
-    cluster.submit_all(1);
+    // What the message is about, where it is about the bucket's data.
+    Request request;
+    request.operation = header.kind <= 2 ? header.operation : layout::kOpAllreduce;
+    cluster.submit_all(1, request);
     cluster.run_until([&] { return cluster.completed(1); }, kSecond);
     ended += cluster.failure().ok() ? 0 : 1;
     if (cluster.failure().ok() && cluster.completed(1)) {
-      check_results(cluster, 1, "seed " + std::to_string(seed));
+      if (request.operation == layout::kOpAllreduce) {
+        check_results(cluster, 1, "seed " + std::to_string(seed));
+      }
       ++unharmed;
     }
   }

@@ -1,11 +1,15 @@
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/config.h"
 #include "tools/commands.h"
+#include "tools/format.h"
 #include "tools/run/guard.h"
 #include "tools/run/launcher.h"
 
@@ -14,6 +18,24 @@ namespace {
 
 constexpr uint32_t kMostNodes = 64;
 constexpr uint32_t kMostLocalRanks = 256;
+
+// What every daemon has a value of its own for.
+constexpr std::string_view kOwnOptions[] = {"node.name",  "node.runtime_dir", "node.socket",   "peers.listen",
+                                            "peers.port", "peers.advertise",  "peers.key_file"};
+
+std::string check_setting(const std::string& setting) {
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return "'" + printable(setting) + "' is not KEY=VALUE, for example clocks.peer_timeout=5s";
+  }
+  const std::string name = setting.substr(0, equals);
+  if (std::ranges::find(kOwnOptions, name) != std::end(kOwnOptions)) {
+    return name +
+           " is set by gradwire run itself, for every daemon another; leave it out, or start gradwired by "
+           "hand";
+  }
+  return "";
+}
 
 // Before anything starts. A daemon that was named may be of another version: it judges itself.
 void check_settings(const RunOptions& options) {
@@ -57,15 +79,11 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command_line
           [options](const std::vector<std::string>& settings) {
             options->settings.insert(options->settings.end(), settings.begin(), settings.end());
           },
-          "KEY=VALUE for every daemon's configuration; may be given several times")
+          "KEY=VALUE for every daemon's configuration, but names, places and ports; may be given several "
+          "times")
       ->expected(1)
       ->take_all()
-      ->check([](const std::string& setting) {
-        const size_t equals = setting.find('=');
-        return equals == std::string::npos || equals == 0
-                   ? "'" + setting + "' is not KEY=VALUE, for example clocks.peer_timeout=5s"
-                   : std::string();
-      });
+      ->check(check_setting);
   command->add_option("--daemon", options->daemon,
                       "The gradwired to start; default: the one beside this command");
   command

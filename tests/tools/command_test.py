@@ -78,6 +78,15 @@ class Usage(Base):
         self.assertIn("did you mean", done.stderr)
         self.assertEqual(self.left_over(), [])
 
+    def test_what_every_daemon_has_of_its_own_cannot_be_set(self):
+        for name in ("node.name", "node.runtime_dir", "node.socket", "peers.listen", "peers.port", "peers.advertise",
+                     "peers.key_file"):
+            for daemon in ([], ["--daemon", self.daemon]):
+                done = self.gradwire("run", "-n", 2, *daemon, "--set", f"{name}=/tmp/x", "--", "true")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"{name} is set by gradwire run itself", done.stderr)
+        self.assertEqual(self.left_over(), [])
+
     def test_sizes_are_those_of_the_configuration(self):
         done = self.gradwire("bench", "--sizes", "4KiB,1KB")
         self.assertEqual(done.returncode, 2)
@@ -198,6 +207,13 @@ class Run(Base):
         done = self.run_ranks("true", "--set", "fake.fail=yes")
         self.assertEqual(done.returncode, 125)
         self.assertIn("node0: fake daemon: told to fail", done.stderr)
+        self.assertEqual(self.left_over(), [])
+
+    def test_a_daemon_that_ends_while_others_start_ends_the_waiting(self):
+        done = self.run_ranks("true", "--set", "fake.mute_node=node0", "--set", "fake.fail_node=node1", nodes=2)
+        self.assertEqual(done.returncode, 125)
+        self.assertIn("node1: fake daemon: told to fail", done.stderr)
+        self.assertNotIn("is not ready after", done.stderr)
         self.assertEqual(self.left_over(), [])
 
     def test_a_daemon_that_dies_ends_the_run(self):

@@ -29,6 +29,10 @@ def main():
         text = file.read()
     folder = re.search(r"runtime_dir: '(.*)'", text)[1]
     name = re.search(r"name: (.*)", text)[1]
+    if settings.get("fake.fail_node") == name:
+        sys.exit("fake daemon: told to fail")
+    if settings.get("fake.mute_node") == name:
+        time.sleep(1000)  # neither ready nor gone
     with open(f"{folder}/pid", "w") as file:
         file.write(str(os.getpid()))
     page = os.open(f"{folder}/counters", os.O_RDWR | os.O_CREAT, 0o600)

@@ -90,30 +90,32 @@ Status Launcher::start_daemons() {
 Status Launcher::wait_until_ready() {
   std::vector<int> tries(daemons_.size(), 1);
   const SteadyTime deadline = steady_clock::now() + kReadyPatience;
-  for (size_t node = 0; node < daemons_.size() && !supervisor_.interrupted();) {
-    Daemon& daemon = daemons_[node];
-    if (is_ready(daemon)) {
-      ++node;
-      continue;
-    }
-    if (daemon.process.check()) {
-      if (tries[node]++ < kStartTries && failed_on_a_taken_port(daemon)) {
+  std::vector<bool> ready(daemons_.size(), false);
+  for (size_t waiting = daemons_.size(); waiting > 0 && !supervisor_.interrupted();) {
+    for (size_t node = 0; node < daemons_.size(); ++node) {
+      Daemon& daemon = daemons_[node];
+      if (daemon.process.check()) {  // nobody waits for the others then
+        if (ready[node] || tries[node]++ >= kStartTries || !failed_on_a_taken_port(daemon)) {
+          return {Code::kUnavailable, "the daemon of " + daemon.name + " " + daemon.process.describe_end() +
+                                          " before " + (ready[node] ? "all were" : "it was") +
+                                          " ready; its last words:\n" + log_tail(daemon, kTailLines)};
+        }
         Result<Daemon> again = start_daemon(daemon_options_, static_cast<uint32_t>(node), key_file_);
         GRADWIRE_RETURN_IF_ERROR(again.status());
         daemon = *std::move(again);
-        continue;
+      } else if (!ready[node] && is_ready(daemon)) {
+        ready[node] = true;
+        --waiting;
+      } else if (!ready[node] && steady_clock::now() > deadline) {
+        return {Code::kDeadlineExceeded, "the daemon of " + daemon.name + " is not ready after " +
+                                             std::to_string(kReadyPatience.count()) +
+                                             " s; its last words:\n" + log_tail(daemon, kTailLines)};
       }
-      return {Code::kUnavailable, "the daemon of " + daemon.name + " " + daemon.process.describe_end() +
-                                      " before it was ready; its last words:\n" +
-                                      log_tail(daemon, kTailLines)};
     }
-    if (steady_clock::now() > deadline) {
-      return {Code::kDeadlineExceeded, "the daemon of " + daemon.name + " is not ready after " +
-                                           std::to_string(kReadyPatience.count()) + " s; its last words:\n" +
-                                           log_tail(daemon, kTailLines)};
+    if (waiting > 0) {
+      std::this_thread::sleep_for(milliseconds(10));
+      supervisor_.take_signals();
     }
-    std::this_thread::sleep_for(milliseconds(10));
-    supervisor_.take_signals();
   }
   return {};
 }

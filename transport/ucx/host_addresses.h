@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/ucx/port_filter.h"
+#include "transport/ucx/numeric_address.h"
 
 namespace gradwire::transport::ucx_internal {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/base/one_line.h"
 #include "config/base/similar.h"
 #include "config/format.h"
 #include "config/text.h"
@@ -72,9 +73,14 @@ std::string unknown_option(std::string_view section, std::string_view word) {
 
 std::string shown_path(std::string_view path) {
   std::string shown(path);
-  std::ranges::replace_if(
-      shown, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
-  return find_bad_byte(shown, false) ? "(file)" : shown;
+  while (const auto bad = find_bad_byte(shown, false)) {
+    const size_t bytes = first_character(std::string_view(shown).substr(*bad)).bytes;
+    if (bytes == 0) {
+      return "(file)";
+    }
+    shown.replace(*bad, bytes, "?");
+  }
+  return shown;
 }
 
 Applier::Applier() {

@@ -1,50 +1,19 @@
 #include "config/text.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
 
+#include "config/base/one_line.h"
+
 namespace gradwire::config {
-namespace {
-
-// Length of the well-formed UTF-8 sequence at the start of `text`, 0 if there is none (Unicode, table 3-7).
-size_t sequence_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0U; };
-  const auto tail = [&](size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
-  const unsigned first = byte(0);
-  const unsigned second = byte(1);
-  if (first < 0x80) {
-    return text.empty() ? 0 : 1;
-  }
-  if (first >= 0xC2 && first <= 0xDF) {
-    return tail(1) ? 2 : 0;
-  }
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool fits = (first != 0xE0 || second >= 0xA0) && (first != 0xED || second <= 0x9F);
-    return fits && tail(1) && tail(2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool fits = (first != 0xF0 || second >= 0x90) && (first != 0xF4 || second <= 0x8F);
-    return fits && tail(1) && tail(2) && tail(3) ? 4 : 0;
-  }
-  return 0;
-}
-
-bool is_control(unsigned char c) {
-  return c < 0x20 || c == 0x7F;
-}
-
-}  // namespace
-
 std::optional<size_t> find_bad_byte(std::string_view text, bool allow_layout) {
   for (size_t i = 0; i < text.size();) {
-    const size_t length = sequence_length(text.substr(i, 4));
+    const Character character = first_character(text.substr(i));
     const char c = text[i];
     const bool layout = allow_layout && (c == '\t' || c == '\n' || c == '\r');
-    if (length == 0 || (is_control(static_cast<unsigned char>(c)) && !layout)) {
+    if (character.bytes == 0 || (is_control(character.value) && !layout)) {
       return i;
     }
-    i += length;
+    i += character.bytes;
   }
   return std::nullopt;
 }
@@ -54,15 +23,15 @@ std::string in_quotes(std::string_view text) {
   std::string out = "'";
   size_t i = 0;
   while (i < text.size() && i < kMaxShown) {
-    const size_t length = sequence_length(text.substr(i, 4));
-    if (length == 0 || is_control(static_cast<unsigned char>(text[i]))) {
+    const Character character = first_character(text.substr(i));
+    if (character.bytes == 0 || is_control(character.value)) {
       char hex[5];
       std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned char>(text[i]));
       out += hex;
       ++i;
     } else {
-      out += text.substr(i, length);
-      i += length;
+      out += text.substr(i, character.bytes);
+      i += character.bytes;
     }
   }
   return out + (i < text.size() ? "...'" : "'");

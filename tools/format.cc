@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "config/base/one_line.h"
 #include "config/text.h"
 #include "config/units.h"
 
@@ -98,13 +99,13 @@ std::string format_fixed(double value, int digits) {
 }
 
 std::string printable(std::string_view text) {
-  std::string out(text);
-  size_t from = 0;
-  while (const auto bad = config::find_bad_byte(std::string_view(out).substr(from), false)) {
-    out[from + *bad] = '?';
-    from += *bad + 1;
+  std::string out;
+  while (const auto bad = find_control(text)) {
+    out.append(text.substr(0, *bad)) += '?';
+    text.remove_prefix(*bad);
+    text.remove_prefix(std::max<size_t>(first_character(text).bytes, 1));
   }
-  return out;
+  return out.append(text);
 }
 
 Result<uint64_t> parse_bytes(std::string_view text) {

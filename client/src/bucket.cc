@@ -7,7 +7,6 @@
 #include "client/src/error.h"
 #include "client/src/job.h"
 #include "client/src/text.h"
-#include "client/src/utf8.h"
 #include "client/wire/limits.h"
 
 namespace gradwire::client {
@@ -16,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 using wire::kMaxElements;
+using wire::kMaxLayerNameBytes;
 using wire::kMaxLayers;
 using wire::kMaxNameBytes;
 
@@ -35,10 +35,7 @@ gw_status check_name(const char* what, const char* name) {
     return fail(GW_ERR_INVALID, say("the name of a ", what, " (", excerpt(name, 40), ") is longer than ",
                                     kMaxNameBytes, " bytes"));
   }
-  if (!is_utf8({name, bytes})) {
-    return fail(GW_ERR_INVALID, say("the name of a ", what, " is not UTF-8"));
-  }
-  return GW_OK;
+  return check_text(say("the name of a ", what), {name, bytes});
 }
 
 // Checks the layers and writes them as the request's list.
@@ -50,6 +47,7 @@ gw_status collect_layers(const char* bucket, const gw_layer* layers, size_t coun
                     " are possible: ", count > kMaxLayers ? "make several buckets" : "name at least one"));
   }
   std::unordered_set<std::string_view> seen;
+  size_t name_bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     if (const gw_status status = check_name("layer", layers[i].name); status != GW_OK) {
       return status;
@@ -57,6 +55,11 @@ gw_status collect_layers(const char* bucket, const gw_layer* layers, size_t coun
     if (!seen.insert(layers[i].name).second) {
       return fail(GW_ERR_INVALID,
                   say("bucket ", bucket, " has two layers named ", excerpt(layers[i].name, 200)));
+    }
+    name_bytes += std::string_view(layers[i].name).size();
+    if (name_bytes > kMaxLayerNameBytes) {
+      return fail(GW_ERR_INVALID, say("bucket ", bucket, " has more than ", kMaxLayerNameBytes,
+                                      " bytes of layers' names: make several buckets or use shorter names"));
     }
     if (layers[i].elements > kMaxElements - *elements) {
       return fail(GW_ERR_INVALID,

@@ -13,6 +13,7 @@
 namespace gradwire::client {
 namespace {
 
+constexpr int64_t kLongestMs = int64_t{1} << 40;  // decades: what is longer counts as this
 constexpr uint32_t kJoinFlags = GW_JOIN_FRESH | GW_JOIN_LEAVE_AT_EXIT;
 
 struct Launcher {
@@ -107,7 +108,7 @@ gw_status check_identity_text(const char* what, const std::string& text) {
     return fail(GW_ERR_INVALID,
                 say("the ", what, " has ", text.size(), " bytes; 1 to ", kMaxIdentityBytes, " are allowed"));
   }
-  return GW_OK;
+  return check_text(say("the ", what), text);
 }
 
 class Resolver {
@@ -123,7 +124,7 @@ class Resolver {
     if (const gw_status status = find_rendezvous(); status != GW_OK) {
       return status;
     }
-    id_.timeout_ms = std::max<int64_t>(options_.timeout_ms, 0);
+    id_.timeout_ms = std::clamp<int64_t>(options_.timeout_ms, 0, kLongestMs);
     if (const gw_status status = find_wait(); status != GW_OK) {
       return status;
     }

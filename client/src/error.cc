@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/src/text.h"
+#include "config/base/one_line.h"
+
 namespace gradwire::client {
 namespace {
 
@@ -57,6 +60,17 @@ gw_status fail(gw_status status, std::string_view sentence) noexcept {
 
 gw_status fail(const Status& status) noexcept {
   return fail(status_of(status.code()), status.message());
+}
+
+gw_status check_text(std::string_view what, std::string_view text) {
+  const auto bad = find_control(text);
+  if (!bad) {
+    return GW_OK;
+  }
+  const std::string_view kind = first_character(text.substr(*bad)).bytes > 0
+                                    ? " holds a control character at byte "
+                                    : " is not UTF-8 from byte ";
+  return fail(GW_ERR_INVALID, say(what, kind, *bad, ": UTF-8 text without control characters is allowed"));
 }
 
 gw_status status_of_code(std::string_view name) noexcept {

@@ -17,6 +17,9 @@ gw_status fail(const Status& status) noexcept;
 // The gw_status of a code of the control protocol ("mismatch"); GW_ERR_PROTOCOL for an unknown one.
 gw_status status_of_code(std::string_view code_name) noexcept;
 
+// GW_ERR_INVALID unless `text`, which sentences call `what`, is UTF-8 without control characters.
+gw_status check_text(std::string_view what, std::string_view text);
+
 template <typename Body>
 gw_status at_the_edge(Body&& body) noexcept {
   try {

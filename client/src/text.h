@@ -1,9 +1,12 @@
 // Sentences out of pieces.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <type_traits>
+
+#include "config/base/one_line.h"
 
 namespace gradwire::client {
 
@@ -23,13 +26,15 @@ std::string say(const Pieces&... pieces) {
   return out;
 }
 
-// At most `limit` bytes of text from elsewhere, for use in a sentence: control characters become spaces.
+// At most `limit` bytes of text from elsewhere, for use in a sentence: control characters and bytes that are
+// not UTF-8 become spaces.
 inline std::string excerpt(std::string_view text, size_t limit) {
-  std::string out(text.substr(0, limit));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20) {
-      c = ' ';
-    }
+  std::string out;
+  for (std::string_view rest = text.substr(0, limit); !rest.empty();) {
+    const Character character = first_character(rest);
+    const size_t bytes = std::max<size_t>(character.bytes, 1);
+    out += character.bytes == 0 || is_control(character.value) ? " " : rest.substr(0, bytes);
+    rest.remove_prefix(bytes);
   }
   return out + (text.size() > limit ? "..." : "");
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "config/base/one_line.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/manifest.h"
 
@@ -44,6 +45,10 @@ std::vector<Past::Bucket> read_past_buckets(Fields& fields, size_t numbers) {
     if (bucket.lowest > bucket.highest || rank >= int64_t{kMaxWorld} || names > kMaxPastNames ||
         (i > 0 && bucket.name <= buckets.back().name)) {
       fields.complain("buckets", "has names out of order or too many, or a lowest number above the highest");
+      return {};
+    }
+    if (find_control(bucket.name)) {
+      fields.complain("buckets", "has a name with a control character");
       return {};
     }
     bucket.highest_rank = static_cast<int32_t>(rank);

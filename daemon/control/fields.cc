@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "config/base/one_line.h"
+
 namespace gradwire::control {
 namespace {
-
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') {
@@ -150,7 +148,7 @@ std::string Fields::text(const char* name, size_t min_bytes, size_t max_bytes) {
              "is not a text of " + std::to_string(min_bytes) + " to " + std::to_string(max_bytes) + " bytes");
     return {};
   }
-  if (std::any_of(string->begin(), string->end(), is_control)) {
+  if (find_control(*string)) {
     complain(name, "has a control character");
     return {};
   }
@@ -228,8 +226,13 @@ std::string clean(std::string_view text, size_t limit) {
   while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
     --length;  // not in the middle of a character
   }
-  std::string result(text.substr(0, length));
-  std::replace_if(result.begin(), result.end(), is_control, ' ');
+  std::string result;
+  for (text = text.substr(0, length); !text.empty();) {
+    const Character character = first_character(text);
+    const size_t bytes = std::max<size_t>(character.bytes, 1);  // write_document() sees to odd bytes
+    result += character.bytes > 0 && is_control(character.value) ? " " : text.substr(0, bytes);
+    text.remove_prefix(bytes);
+  }
   return result;
 }
 

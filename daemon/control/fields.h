@@ -35,7 +35,7 @@ class Fields {
   }
   // false where it is missing.
   bool flag(const char* name);
-  // Without control characters.
+  // Without control characters (config/base/one_line.h).
   std::string text(const char* name, size_t min_bytes, size_t max_bytes);
   // Twice as many hex digits as bytes.
   std::string hex(const char* name, size_t min_bytes, size_t max_bytes);

@@ -3,9 +3,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 
+#include "config/base/one_line.h"
 #include "daemon/control/log_limiter.h"
 
 namespace gradwire::control {
@@ -36,32 +36,9 @@ bool is_plain(std::string_view value) {
 
 // Bytes of the UTF-8 character at the start of `text`; 0: there is none, or one that a line must not hold.
 size_t printable(std::string_view text, uint32_t* character) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const size_t bytes = byte(0) < 0x80   ? 1
-                       : byte(0) < 0xC2 ? 0
-                       : byte(0) < 0xE0 ? 2
-                       : byte(0) < 0xF0 ? 3
-                       : byte(0) < 0xF5 ? 4
-                                        : 0;
-  if (bytes == 0 || text.size() < bytes) {
-    return 0;
-  }
-  constexpr std::array<unsigned, 5> kFirstBits = {0, 0x7F, 0x1F, 0x0F, 0x07};
-  constexpr std::array<uint32_t, 5> kLowest = {0, 0, 0x80, 0x800, 0x10000};
-  uint32_t value = byte(0) & kFirstBits[bytes];
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80U) {
-      return 0;
-    }
-    value = value << 6U | (byte(i) & 0x3FU);
-  }
-  *character = value;
-  const bool encoded = value >= kLowest[bytes] && value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
-  const bool control = value < 0x20 || (value >= 0x7F && value < 0xA0);
-  // Line separators, and what turns the direction of writing.
-  const bool turns = (value >= 0x200E && value <= 0x200F) || (value >= 0x2028 && value <= 0x202E) ||
-                     (value >= 0x2066 && value <= 0x2069);
-  return encoded && !control && !turns ? bytes : 0;
+  const Character first = first_character(text);
+  *character = first.value;
+  return is_control(first.value) ? 0 : first.bytes;
 }
 
 void append_quoted(std::string& line, std::string_view value) {

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "compress/reducer.h"
+#include "config/base/one_line.h"
 
 namespace gradwire::control {
 namespace {
@@ -26,13 +27,14 @@ Result<Manifest> read_manifest(const Json& document) {
   manifest.name = fields.text("name", 1, kMaxBucketName);
   manifest.dtype = fields.number<uint8_t>("dtype", 0, static_cast<uint8_t>(compress::Dtype::kUint8));
   manifest.flags = fields.number<uint32_t>("flags", 0, kBucketGradient);
-  const Json* layers = fields.array("layers", kMaxValues);
+  if (const auto found = document.find("layers");
+      found != document.end() && found->is_array() && found->size() > kMaxLayers) {
+    return bad("it has " + std::to_string(found->size()) + " layers and " + std::to_string(kMaxLayers) +
+               " are possible: make several buckets");
+  }
+  const Json* layers = fields.array("layers", kMaxLayers);
   if (layers == nullptr) {
     return bad(fields.status().message());
-  }
-  if (layers->size() > kMaxLayers) {
-    return bad("it has " + std::to_string(layers->size()) + " layers and " + std::to_string(kMaxLayers) +
-               " are possible: make several buckets");
   }
   std::unordered_set<std::string_view> names;
   uint64_t elements = 0;
@@ -41,9 +43,14 @@ Result<Manifest> read_manifest(const Json& document) {
   for (const Json& layer : *layers) {
     const bool pair = layer.is_array() && layer.size() == 2 && layer[0].is_string() &&
                       layer[1].is_number_unsigned() && layer[1].get<uint64_t>() <= kMaxElements;
-    if (!pair || layer[0].get_ref<const std::string&>().size() > kMaxLayerName) {
+    const std::string_view text = pair ? std::string_view(layer[0].get_ref<const std::string&>()) : "";
+    if (text.empty() || text.size() > kMaxLayerName) {
       return bad("layer " + std::to_string(manifest.layers.size()) +
-                 " is not a pair of a name of at most 4096 bytes and a number of elements up to 2^40");
+                 " is not a pair of a name of 1 to 4096 bytes and a number of elements up to 2^40");
+    }
+    if (find_control(text)) {
+      return bad("the name of layer " + std::to_string(manifest.layers.size()) +
+                 " holds a control character: name it without");
     }
     manifest.layers.emplace_back(layer[0].get<std::string>(), layer[1].get<uint64_t>());
     const auto& [name, count] = manifest.layers.back();

@@ -16,7 +16,7 @@ using wire::kMaxElements;
 using wire::kMaxLayers;
 inline constexpr size_t kMaxLayerName = wire::kMaxNameBytes;
 inline constexpr size_t kMaxBucketName = wire::kMaxNameBytes;
-inline constexpr size_t kMaxManifestBytes = size_t{8} << 20;  // of names
+inline constexpr size_t kMaxManifestBytes = wire::kMaxLayerNameBytes;
 // As parse_document() counts: a layer is an array, a comma in it and one behind it.
 static_assert(3 * kMaxLayers + 100 <= kMaxValues, "every bucket that is allowed must fit into a document");
 inline constexpr uint32_t kBucketGradient = 1;  // GW_BUCKET_GRADIENT

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "client/src/utf8.h"
+#include "config/base/one_line.h"
 
 namespace gradwire::client {
 namespace {
@@ -250,12 +250,36 @@ TEST(JoinOptions, WhatAnOlderCallerDoesNotHaveIsTheDefault) {
   EXPECT_EQ(resolve({{"GRADWIRE_WAIT_MS", "-5"}}).status, GW_ERR_INVALID);
 }
 
-TEST(Utf8, WellFormedTextPassesAndTheRestDoesNot) {
-  EXPECT_TRUE(is_utf8(""));
-  EXPECT_TRUE(is_utf8("layer.0/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));
+TEST(Text, WellFormedTextPassesAndTheRestDoesNot) {
+  EXPECT_FALSE(find_control(""));
+  // a umlaut, euro, a smiling face, Arabic, Hebrew, a family joined by U+200D, and U+00A0
+  EXPECT_FALSE(
+      find_control("layer.0/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xd8\xb7\xd7\x90\xe2\x80\x8d\xc2\xa0"));
   for (const char* bad : {"\x80", "\xc0\xaf", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                           "\xff", "a\xe2\x82"}) {
-    EXPECT_FALSE(is_utf8(bad)) << bad;
+    EXPECT_TRUE(find_control(bad)) << bad;
+  }
+  // U+0000, U+001F, U+007F; U+0080, U+009B (CSI), U+009F; U+061C, U+200E, U+200F; U+2028, U+2029; U+202A,
+  // U+202E; U+2066, U+2069
+  using namespace std::string_view_literals;
+  for (const std::string_view control :
+       {"\0"sv, "\x1f"sv, "\x7f"sv, "\xc2\x80"sv, "\xc2\x9b"sv, "\xc2\x9f"sv, "\xd8\x9c"sv, "\xe2\x80\x8e"sv,
+        "\xe2\x80\x8f"sv, "\xe2\x80\xa8"sv, "\xe2\x80\xa9"sv, "\xe2\x80\xaa"sv, "\xe2\x80\xae"sv,
+        "\xe2\x81\xa6"sv, "\xe2\x81\xa9"sv}) {
+    EXPECT_EQ(find_control("gr\xc3\xbcn" + std::string(control)), 5U) << control.size();
+  }
+}
+
+TEST(Identity, NamesWithControlCharactersAreRefusedWithTheByte) {
+  for (const char* name : {"a\nb",
+                           "a\xc2\x9b"
+                           "2J",
+                           "a\xe2\x80\xae", "a\xff"}) {
+    for (const char* variable : {"GRADWIRE_JOB", "GRADWIRE_RUN_ID"}) {
+      const auto r = resolve({{"GRADWIRE_RANK", "0"}, {"GRADWIRE_WORLD", "1"}, {variable, name}});
+      EXPECT_EQ(r.status, GW_ERR_INVALID) << name;
+      EXPECT_NE(std::string(gw_last_error()).find("byte 1"), std::string::npos) << gw_last_error();
+    }
   }
 }
 

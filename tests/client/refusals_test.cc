@@ -138,6 +138,10 @@ TEST(BucketFailure, ArgumentsAreCheckedWithASentence) {
   expect(create("b", GW_FLOAT32, {{"w", 1}, {"w", 2}}, 0), GW_ERR_INVALID, "two layers named w");
   expect(create("b", GW_FLOAT32, {{"", 1}}, 0), GW_ERR_INVALID, "needs a name");
   expect(create("b", GW_FLOAT32, {{"\xff", 1}}, 0), GW_ERR_INVALID, "UTF-8");
+  expect(create("b", GW_FLOAT32, {{"w\xc2\x9bm", 1}}, 0), GW_ERR_INVALID,
+         "holds a control character at byte 1");
+  expect(create("b\xe2\x80\xae", GW_FLOAT32, {{"w", 1}}, 0), GW_ERR_INVALID,
+         "name of a bucket holds a control");
   expect(create("b", GW_FLOAT32, {{"w", UINT64_MAX}, {"v", 2}}, 0), GW_ERR_INVALID, "elements");
   expect(create("b", GW_FLOAT32, {{"w", 1}}, 2), GW_ERR_UNSUPPORTED, "flags 2");
   const std::string name(4097, 'n');

@@ -129,6 +129,7 @@ TEST(Text, NearestFindsSlipsOnly) {
 
 TEST(Text, QuotesShortenAndEscape) {
   EXPECT_EQ(in_quotes("a\nb\xFF"), "'a\\x0ab\\xff'");
+  EXPECT_EQ(in_quotes("a\xC2\x9B"), "'a\\xc2\\x9b'");
   EXPECT_EQ(in_quotes(std::string(61, 'a')), "'" + std::string(60, 'a') + "...'");
   EXPECT_EQ(in_quotes(std::string(59, 'a') + "\xC3\xA9"), "'" + std::string(59, 'a') + "\xC3\xA9'");
 }

@@ -39,6 +39,12 @@ TEST(Documents, NumbersTextsAndDigitsAreHeldToTheirRanges) {
   EXPECT_THAT(complaint([](Fields& f) { f.number("float", 0, 9); }), HasSubstr("'float'"));
   EXPECT_THAT(complaint([](Fields& f) { f.number("none", 0, 9); }), HasSubstr("'none' is missing"));
   EXPECT_THAT(complaint([](Fields& f) { f.text("text", 0, 9); }), HasSubstr("control character"));
+  for (const char* text : {"\xc2\x9b", "\xe2\x80\xa8", "\xe2\x80\xae", "\xd8\x9c", "\x7f"}) {
+    const Json held = {{"text", text}};
+    Fields fields(held);
+    EXPECT_EQ(fields.text("text", 0, 9), "") << text;
+    EXPECT_THAT(fields.status().message(), HasSubstr("control character")) << text;
+  }
   EXPECT_THAT(complaint([](Fields& f) { f.text("n", 0, 9); }), HasSubstr("'n' is not a text"));
   EXPECT_THAT(complaint([](Fields& f) { f.hex("hex", 1, 9); }), HasSubstr("hex digits"));
   EXPECT_THAT(complaint([](Fields& f) { f.numbers("list", 9, 9); }), HasSubstr("'list'"));
@@ -140,12 +146,19 @@ TEST(Documents, APastComesBackAsItWasAndABrokenOneIsRefused) {
   ASSERT_TRUE(said.ok());
   EXPECT_EQ(said->buckets[0].lowest, 17u);
   EXPECT_FALSE(read_node_past(Json{{"type", "past"}, {"epoch", 0}, {"buckets", Json::array()}}).ok());
+  const Json turned = Json::array({"b\xe2\x80\xae", uint64_t{17}});
+  EXPECT_FALSE(read_node_past(Json{{"type", "past"}, {"epoch", 1}, {"buckets", Json::array({turned})}}).ok());
 }
 
 TEST(Documents, AFailureKeepsItsCodeAndLosesControlCharacters) {
   const Status read = read_failure(failure_document("abort", Status(Code::kMismatch, "a\nb")));
   EXPECT_EQ(read.code(), Code::kMismatch);
   EXPECT_EQ(read.message(), "a b");
+  EXPECT_EQ(clean("gr\xc3\xbcn\xc2\x9b"
+                  "31m\xe2\x80\xae",
+                  99),
+            "gr\xc3\xbcn 31m ");
+  EXPECT_EQ(clean("gr\xc3\xbcn", 3), "gr");
   EXPECT_EQ(read_failure(Json{{"type", "abort"}, {"code", 7}}).code(), Code::kAborted);
 }
 
@@ -167,6 +180,18 @@ TEST(Manifests, AreCheckedInEveryMember) {
   EXPECT_EQ(with("flags", 2), Code::kInvalidArgument);
   EXPECT_EQ(with("name", ""), Code::kInvalidArgument);
   EXPECT_EQ(with("layers", 5), Code::kInvalidArgument);
+  EXPECT_EQ(with("name", "b\xc2\x9b"), Code::kInvalidArgument);
+  const auto named = [&](const char* layer) {
+    return with("layers", Json::array({Json::array({layer, uint64_t{1}})}));
+  };
+  EXPECT_EQ(named(""), Code::kInvalidArgument);
+  EXPECT_EQ(named("a\xc2\x9b"
+                  "b"),
+            Code::kInvalidArgument);
+  EXPECT_EQ(named("gr\xc3\xbcn"), Code::kOk);
+  document["layers"] = 5;
+  EXPECT_THAT(read_manifest(document).status().message(), HasSubstr("at most 300000 entries"));
+  document["layers"] = Json::array({Json::array({"w", 5})});
   EXPECT_EQ(with("layers", Json::array({Json::array({"w"})})), Code::kInvalidArgument);
   EXPECT_EQ(with("layers", Json::array({Json::array({"w", -1})})), Code::kInvalidArgument);
   EXPECT_EQ(with("layers", Json::array({Json::array({"w", 1}), Json::array({"w", 1})})),

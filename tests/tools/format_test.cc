@@ -75,6 +75,9 @@ TEST(Format, AUnitThatCouldMeanTwoThingsIsRefusedWithTheOneToWrite) {
 TEST(Format, TextFromElsewhereIsMadeHarmless) {
   EXPECT_EQ(printable("gr\xc3\xbcn"), "gr\xc3\xbcn");
   EXPECT_EQ(printable("a\x01\nb\xff"), "a??b?");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "2Jb\xe2\x80\xae"),
+            "a?2Jb?");
 }
 
 TEST(Table, AlignsColumnsByCharactersAndEndsWithoutBlanks) {

@@ -68,7 +68,7 @@ typedef struct gw_bucket gw_bucket; /* belongs to its job; freed by gw_bucket_de
 
 /* How to join. Zero-initialise, set struct_size, fill what you know. What is 0/NULL comes from the
  * environment: GRADWIRE_*, then torchrun's RANK/WORLD_SIZE/MASTER_ADDR/TORCHELASTIC_RUN_ID, then Open MPI's,
- * then Slurm's. */
+ * then Slurm's. Job and run id are UTF-8 of 1 to 127 bytes without control characters (gw_bucket_create). */
 typedef struct gw_join_options {
   size_t struct_size; /* sizeof(gw_join_options): lets the struct grow */
   const char* job;    /* name; default GRADWIRE_JOB, else the launcher's job id, else "default" */
@@ -117,7 +117,7 @@ typedef struct gw_progress {
 GW_API gw_status gw_previous_epoch(const gw_job* job, const char* bucket, gw_progress* progress);
 
 typedef struct gw_layer {
-  const char* name; /* UTF-8, at most 4,096 bytes, unique in the bucket */
+  const char* name; /* as gw_bucket_create has it, unique in the bucket */
   uint64_t elements;
 } gw_layer;
 
@@ -128,7 +128,8 @@ enum {
 
 /* Creates a bucket of layers that lie one after another without gaps. Collective: returns when every rank has
  * created a bucket of this name with the same layers, dtype and flags, else GW_ERR_MISMATCH on all of them.
- * Names are UTF-8 of 1 to 4,096 bytes without control characters; at most 300,000 layers.
+ * Names are UTF-8 of 1 to 4,096 bytes without control characters (nor what separates lines or turns the
+ * direction of writing, U+2028 and U+202E for example); at most 300,000 layers, 8 MiB of names and 2^40 elements.
  */
 GW_API gw_status gw_bucket_create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers,
                                   size_t layer_count, uint32_t flags, gw_bucket** bucket);

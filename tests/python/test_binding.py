@@ -127,6 +127,43 @@ class Binding(unittest.TestCase):
         with self.assertRaisesRegex(gradwire.UnavailableError, "no gradwired at /nonexistent/s"):
             gradwire.Job(rank=0, world=1, socket="/nonexistent/s")
 
+    def test_what_ctypes_would_cut_is_refused_with_the_value(self):
+        def join(**changes):
+            gradwire.Job(**{"job": "j", "rank": 0, "world": 1, "socket": self.socket, "rendezvous": "", **changes})
+
+        with self.join() as job:
+            bucket = job.bucket("b", [("w", 4)])
+            for call, words in [
+                (lambda: join(rank=2**32), "rank is 4294967296; .* from -1 to 65535"),
+                (lambda: join(rank=0.5), "rank is 0.5"),
+                (lambda: join(world=2**32 + 1), "world is 4294967297; .* to 65536"),
+                (lambda: join(job="a\0b"), "job's name .* NUL at byte 1"),
+                (lambda: join(run_id="a\0b"), "run id"),
+                (lambda: join(rendezvous="a\0b"), "rendezvous"),
+                (lambda: join(socket=self.socket + "\0b"), "socket"),
+                (lambda: join(timeout=2**61), "at most 1099511627 s"),
+                (lambda: join(wait=float("nan")), "the wait is nan"),
+                (lambda: job.bucket("a\0b", [("w", 1)]), "bucket's name"),
+                (lambda: job.bucket("c", [("a\0b", 1)]), "layer's name"),
+                (lambda: job.bucket("c", [("w", 2**64)]), "size of layer 'w' is 18446744073709551616"),
+                (lambda: job.bucket("c", [("w", 1.7)]), "size of layer 'w' is 1.7"),
+                (lambda: job.bucket("c", [("w", -1)]), "size of layer 'w' is -1"),
+                (lambda: job.bucket("c\x9b", [("w", 1)]), "control character"),
+                (lambda: job.previous_epoch("b\0"), "bucket's name"),
+                (lambda: bucket.broadcast(2**32), "the root is 4294967296"),
+                (lambda: bucket.shard(2**32), "the rank is 4294967296"),
+                (lambda: bucket.wait(2**61), "at most 1099511627 s, or math.inf"),
+                (lambda: bucket.wait(1e300), "at most 1099511627 s"),
+                (lambda: bucket.wait(float("nan")), "time-out is nan"),
+                (lambda: job.barrier(1e300), "time-out is 1e\\+300"),
+            ]:
+                with self.assertRaisesRegex(gradwire.InvalidError, words):
+                    call()
+            bucket.allreduce()
+            self.assertTrue(bucket.wait(float("inf")))
+            job.barrier(float("inf"))
+        join(timeout=float("inf"), wait=float("inf"))
+
     def test_a_dead_daemon_is_unavailable(self):
         job = self.join()
         bucket = job.bucket("b", [("w", 4)])

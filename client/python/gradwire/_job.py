@@ -1,6 +1,8 @@
 """Job and Bucket: gradwire.h's handles as objects."""
 import collections
 import ctypes
+import math
+import operator
 import os
 import threading
 import weakref
@@ -28,13 +30,40 @@ Traffic = collections.namedtuple("Traffic", "operations raw_bytes wire_bytes")
 Progress = collections.namedtuple("Progress", "epoch lowest highest highest_rank unknown_nodes")
 
 
-def _text(value):
-    return None if value is None else os.fsencode(value)
+# ctypes cuts numbers to the width of C's type and texts at a NUL without a word: checked here, before it can.
+MAX_WORLD = 65536
+MAX_ELEMENTS = 1 << 40
+MAX_MILLISECONDS = 1 << 40
 
 
-def _milliseconds(seconds):
-    """Time-outs are seconds here; None: as long as the daemon's own clocks allow."""
-    return -1 if seconds is None else max(0, int(seconds * 1000 + 0.999))
+def _text(value, what):
+    if value is None:
+        return None
+    text = os.fsencode(value)
+    if b"\0" in text:
+        raise InvalidError(f"{what} {value!r} has a NUL at byte {text.index(0)}: text without control characters is "
+                           "allowed")
+    return text
+
+
+def _whole(value, what, lowest, highest):
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not lowest <= number <= highest:
+        raise InvalidError(f"{what} is {value!r}; it must be a whole number from {lowest} to {highest}")
+    return number
+
+
+def _milliseconds(seconds, what="the time-out"):
+    """Time-outs are seconds here; None: as long as the daemon's own clocks allow; math.inf: for ever."""
+    if seconds is None:
+        return -1
+    if math.isnan(seconds) or MAX_MILLISECONDS / 1000 < seconds < math.inf:
+        raise InvalidError(f"{what} is {seconds!r} s; it may be at most {MAX_MILLISECONDS // 1000} s, or math.inf for "
+                           "ever")
+    return MAX_MILLISECONDS if seconds == math.inf else max(0, int(max(seconds, 0) * 1000 + 0.999))
 
 
 def _choice(table, name, what):
@@ -83,7 +112,7 @@ class Bucket:
 
     def broadcast(self, root):
         """Starts an exact copy of the root's gradient memory into everybody's result."""
-        self._submit("gw_broadcast", root)
+        self._submit("gw_broadcast", _whole(root, "the root", -(1 << 31), (1 << 31) - 1))
 
     def allgather(self):
         """Starts an exact copy of every rank's shard of its gradient memory to its place in everybody's result."""
@@ -96,7 +125,7 @@ class Bucket:
     def shard(self, rank=None):
         """The slice of the elements that is a rank's shard; this rank's by default."""
         first, count = ctypes.c_uint64(), ctypes.c_uint64()
-        rank = self._job.rank if rank is None else rank
+        rank = self._job.rank if rank is None else _whole(rank, "the rank", -(1 << 31), (1 << 31) - 1)
         check(library().gw_bucket_shard(self._open(), rank, ctypes.byref(first), ctypes.byref(count)))
         return slice(first.value, first.value + count.value)
 
@@ -167,9 +196,9 @@ class Job:
     Open MPI, Slurm). Usable as a context manager. Threads may share it: submissions wait for submissions and
     waits for waits, never one for the other (barrier and leave take both).
 
-    `timeout` (of the join) and `wait` (for a daemon that is not there yet) are in seconds; without `wait`
-    GRADWIRE_WAIT_MS counts. `fresh`: the training starts anew, all daemons of the job drop what they kept of it;
-    one rank's is enough.
+    `timeout` (of the join) and `wait` (for a daemon that is not there yet) are in seconds (math.inf: for
+    ever); without `wait` GRADWIRE_WAIT_MS counts. `fresh`: the training starts anew, all daemons of the job drop what
+    they kept of it; one rank's is enough.
     A program that ends with the exit code 0 leaves its jobs by itself if no operation is in flight; one that ends
     in another way (an exception, sys.exit(1), a signal) without leave() counts as dead.
     """
@@ -178,14 +207,14 @@ class Job:
                  wait=None, fresh=False):
         options = _native.JoinOptions(
             struct_size=ctypes.sizeof(_native.JoinOptions),
-            job=_text(job),
-            run_id=_text(run_id),
-            rank=-1 if rank is None else rank,
-            world=-1 if world is None else world,
-            rendezvous=_text(rendezvous),
-            socket=_text(socket),
+            job=_text(job, "the job's name"),
+            run_id=_text(run_id, "the run id"),
+            rank=-1 if rank is None else _whole(rank, "the rank", -1, MAX_WORLD - 1),
+            world=-1 if world is None else _whole(world, "the world", -1, MAX_WORLD),
+            rendezvous=_text(rendezvous, "the rendezvous"),
+            socket=_text(socket, "the socket's path"),
             timeout_ms=0 if timeout is None else max(1, _milliseconds(timeout)),
-            wait_ms=0 if wait is None else _milliseconds(wait) or -1,  # 0 would be the environment's
+            wait_ms=0 if wait is None else _milliseconds(wait, "the wait") or -1,  # 0 would be the environment's
             flags=LEAVE_AT_EXIT | (FRESH if fresh else 0),
         )
         self._handle = None
@@ -207,7 +236,7 @@ class Job:
         """
         out = _native.ProgressStruct(struct_size=ctypes.sizeof(_native.ProgressStruct))
         try:
-            check(library().gw_previous_epoch(self._open(), bucket.encode(), ctypes.byref(out)))
+            check(library().gw_previous_epoch(self._open(), _text(bucket, "the bucket's name"), ctypes.byref(out)))
         except _native.NotFoundError:
             return None
         return Progress(out.epoch, out.lowest, out.highest, out.highest_rank, out.unknown_nodes)
@@ -217,10 +246,12 @@ class Job:
         may be compressed."""
         number, _, _ = _choice(DTYPES, dtype, "dtype")
         layers = list(layers)
-        table = (_native.Layer * len(layers))(*[_native.Layer(n.encode(), int(count)) for n, count in layers])
+        table = (_native.Layer * len(layers))(*[
+            _native.Layer(_text(n, "the layer's name"), _whole(count, f"the size of layer {n!r}", 0, MAX_ELEMENTS))
+            for n, count in layers])
         handle = ctypes.c_void_p()
         with self._submitting:
-            check(library().gw_bucket_create(self._open(), name.encode(), number, table, len(layers),
+            check(library().gw_bucket_create(self._open(), _text(name, "the bucket's name"), number, table, len(layers),
                                              GRADIENT if gradient else 0, ctypes.byref(handle)))
         bucket = Bucket(self, handle.value, name, layers, str(dtype))
         self._buckets.add(bucket)

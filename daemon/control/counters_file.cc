@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <new>
+
+#include "daemon/control/place.h"
 
 namespace gradwire::control {
 namespace {
@@ -21,9 +24,9 @@ constexpr int kMaxRaces = 100;  // with others that replace the page at the same
 constexpr int kPauseMs = 10;
 
 Status failed(const std::string& path, const char* call, int error) {
-  return Status(Code::kUnavailable, "the counters page " + path + " cannot be made: " + call + ": " +
-                                        std::strerror(error) +
-                                        "; check node.runtime_dir and its permissions");
+  return place_failed(
+      "the counters page " + path + " cannot be made: " + call, error,
+      error == ENOSPC ? "make room in node.runtime_dir" : "check node.runtime_dir and its permissions");
 }
 
 bool same_file(int fd, const std::string& path) {
@@ -42,16 +45,36 @@ Status occupied(const std::string& path, int fd) {
                                           " or set another node.runtime_dir");
 }
 
-// What may be replaced: a file, also one that is no page, and a link. Nothing: fine, too.
-Status check_place(const std::string& path) {
+Status foreign(const std::string& path, const char* what) {
+  return Status(
+      Code::kInvalidArgument,
+      path + what + ", and the counters page belongs there; remove it or set another node.runtime_dir");
+}
+
+// Nothing there: fine, too.
+Status check_place(const std::string& path, bool replace) {
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)) {
+  if (lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || (replace && S_ISLNK(info.st_mode))) {
     return ok_status();
   }
-  return Status(Code::kInvalidArgument, path +
-                                            (S_ISDIR(info.st_mode) ? " is a directory" : " is not a file") +
-                                            ", and the counters page belongs there; remove it or set another "
-                                            "node.runtime_dir");
+  return foreign(path, S_ISDIR(info.st_mode)   ? " is a directory"
+                       : S_ISLNK(info.st_mode) ? " is a link"
+                                               : " is not a file");
+}
+
+// A page of ours, of any version, starts with the magic's letters. A crash may have cut it off anywhere, or
+// have left it as long as it was and empty.
+bool is_page(int fd) {
+  constexpr size_t kLetters = 6;  // "GWRCTN"; the version follows
+  uint64_t start = 0;
+  struct stat info {};
+  const ssize_t bytes = pread(fd, &start, sizeof(start), 0);
+  if (bytes < 0 || fstat(fd, &info) != 0) {
+    return false;
+  }
+  const size_t known = std::min<size_t>(static_cast<size_t>(bytes), kLetters);
+  const bool blank = start == 0 && info.st_size == static_cast<off_t>(kCountersBytes);
+  return blank || std::memcmp(&start, &layout::kCountersMagic, known) == 0;
 }
 
 // The exclusive lock of the page that is there. kUnavailable: it is gone or another one by now.
@@ -116,15 +139,19 @@ Result<wire::UniqueFd> CountersFile::make_file(const std::string& temporary) con
 }
 
 Status CountersFile::install(int patience_ms) {
+  return install(patience_ms, false);
+}
+
+Status CountersFile::install(int patience_ms, bool replace) {
   const std::string temporary = path_ + "." + std::to_string(getpid());
   Result<wire::UniqueFd> made = make_file(temporary);
   Status status = made.status();
   for (int race = 0; status.ok() && race < kMaxRaces; ++race) {
-    status = check_place(path_);
+    status = check_place(path_, replace);
     if (!status.ok()) {
       break;
     }
-    // Not O_PATH: it cannot be locked. A link in that place is a leftover that the new file replaces.
+    // Not O_PATH: it cannot be locked.
     const wire::UniqueFd old(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!old.valid() && errno != ENOENT && errno != ELOOP) {
       status = failed(path_, "open", errno);
@@ -138,6 +165,10 @@ Status CountersFile::install(int patience_ms) {
       }
       if (!same_file(old.get(), path_)) {
         continue;  // somebody was faster; his page is looked at next
+      }
+      if (!replace && !is_page(old.get())) {
+        status = foreign(path_, " is no counters page");
+        break;
       }
     }
     if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path_.c_str(), is_there ? 0 : RENAME_NOREPLACE) ==
@@ -168,7 +199,11 @@ Result<bool> CountersFile::check() {
     failed_ = false;
     return true;
   }
-  GRADWIRE_RETURN_IF_ERROR(install(0));
+  if (info.st_nlink == 0) {
+    fd_.reset();  // as long as it is open, the deleted page holds the room that its successor needs
+  }
+  // The place is this daemon's: whatever file was put there meanwhile is not worth more than the page.
+  GRADWIRE_RETURN_IF_ERROR(install(0, true));
   return true;
 }
 

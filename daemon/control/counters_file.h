@@ -25,9 +25,10 @@ class CountersFile {
   // kCountersBytes, zero at first. After a change: write().
   std::byte* image() { return image_.get(); }
 
-  // Puts the image into a file of its own, locked, in the place of what a dead daemon left. kAlreadyExists: a
-  // living daemon holds the page that is there. kInvalidArgument: a directory or the like is there, which is
-  // not for the daemon to remove. `patience_ms`: readers hold its lock for a moment, too.
+  // Puts the image into a file of its own, locked, in the place of what a dead daemon left: a page of any
+  // version, also one that was cut off. kAlreadyExists: a living daemon holds the page that is there.
+  // kInvalidArgument: something else is there, which is not for the daemon to remove. `patience_ms`: readers
+  // hold its lock for a moment, too.
   Status install(int patience_ms);
   // Bytes of the image to the file. What fails is noticed by check().
   void write(uint64_t offset, uint64_t bytes);
@@ -37,6 +38,8 @@ class CountersFile {
   Result<bool> check();
 
  private:
+  // `replace`: what kind of file is in the place does not matter as long as it is a file or a link.
+  Status install(int patience_ms, bool replace);
   bool write_all(int fd, uint64_t offset, uint64_t bytes) const;
   Result<wire::UniqueFd> make_file(const std::string& temporary) const;
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "daemon/control/log.h"
+#include "daemon/control/place.h"
 #include "daemon/control/shared_memory.h"
 #include "daemon/control/trainer_connection.h"
 
@@ -24,9 +25,9 @@ using Local = asio::local::stream_protocol;
 constexpr Nanoseconds kLookAgain = std::chrono::seconds(2);
 constexpr Nanoseconds kAcceptAgain = std::chrono::milliseconds(100);
 
-Status failed(const std::string& what) {
-  return Status(Code::kUnavailable, what + ": " + std::strerror(errno));
-}
+constexpr const char* kSocketRemedy = "check the directory and its permissions, or set another node.socket";
+constexpr const char* kDirectoryRemedy =
+    "make it for this user (install -d -o USER), or set another node.runtime_dir";
 
 bool somebody_listens(asio::io_context& context, const std::string& path) {
   Local::socket probe(context);
@@ -41,7 +42,7 @@ bool somebody_listens(asio::io_context& context, const std::string& path) {
 Status clear_place(asio::io_context& context, const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) {
-    return errno == ENOENT ? ok_status() : failed(path);
+    return errno == ENOENT ? ok_status() : place_failed("cannot look at " + path, errno, kSocketRemedy);
   }
   if (!S_ISSOCK(info.st_mode)) {
     return Status(Code::kInvalidArgument,
@@ -51,7 +52,9 @@ Status clear_place(asio::io_context& context, const std::string& path) {
   if (somebody_listens(context, path)) {
     return Status(Code::kAlreadyExists, "another gradwired listens on " + path);
   }
-  return unlink(path.c_str()) == 0 || errno == ENOENT ? ok_status() : failed("cannot remove the old " + path);
+  return unlink(path.c_str()) == 0 || errno == ENOENT
+             ? ok_status()
+             : place_failed("cannot remove the old " + path, errno, kSocketRemedy);
 }
 
 void set_group(const std::string& path, const std::string& name, uint32_t mode) {
@@ -72,11 +75,12 @@ Status make_runtime_dir(const std::string& directory) {
   struct stat info {};
   if (mkdir(directory.c_str(), kMode) == 0) {
     const wire::UniqueFd made(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-    return made.valid() && fchmod(made.get(), kMode) == 0 ? ok_status()
-                                                          : failed("cannot set the mode of " + directory);
+    return made.valid() && fchmod(made.get(), kMode) == 0
+               ? ok_status()
+               : place_failed("cannot set the mode of " + directory, errno, kDirectoryRemedy);
   }
   if (errno != EEXIST) {
-    return failed("cannot make the runtime directory " + directory);
+    return place_failed("cannot make the runtime directory " + directory, errno, kDirectoryRemedy);
   }
   if (stat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     return Status(Code::kInvalidArgument,
@@ -90,18 +94,28 @@ Status make_runtime_dir(const std::string& directory) {
 Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory) {
   GRADWIRE_RETURN_IF_ERROR(make_runtime_dir(directory));
   const std::string path = directory + "/gradwired.lock";
-  wire::UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  // O_NONBLOCK: a FIFO there must not keep us.
+  wire::UniqueFd lock(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600));
+  struct stat info {};
+  if (lock.valid() ? fstat(lock.get(), &info) == 0 && !S_ISREG(info.st_mode)
+                   : errno == EISDIR || errno == ELOOP || errno == ENXIO) {
+    return Status(Code::kInvalidArgument, path + " is not a file; remove it or set another node.runtime_dir");
+  }
   if (!lock.valid()) {
-    return errno == EISDIR || errno == ELOOP
-               ? Status(Code::kInvalidArgument, path +
-                                                    " is a directory or a link and not a file; remove it or "
-                                                    "set another node.runtime_dir")
-               : failed("cannot open " + path);
+    return place_failed("cannot open " + path, errno,
+                        "check the directory and its permissions, or set another node.runtime_dir");
+  }
+  char text[32] = {};
+  const ssize_t bytes = pread(lock.get(), text, sizeof(text), 0);
+  const std::string_view held(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  if (bytes < 0 || held.size() > 20 || held.find_first_not_of("0123456789\n") != std::string_view::npos) {
+    return Status(Code::kInvalidArgument, path +
+                                              " holds something else than the pid of a gradwired; remove it "
+                                              "or set another node.runtime_dir");
   }
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    char text[32] = {};
-    const ssize_t bytes = pread(lock.get(), text, sizeof(text) - 1, 0);
-    const std::string pid = bytes > 0 ? clean(text, static_cast<size_t>(bytes)) : "";
+    const std::string pid(held.substr(0, held.find('\n')));
     return Status(Code::kAlreadyExists, "another gradwired (pid " + (pid.empty() ? "unknown" : pid) +
                                             ") is running in " + directory + "; stop it" +
                                             (pid.empty() ? "" : " (kill " + pid + ")") +
@@ -111,7 +125,7 @@ Result<wire::UniqueFd> lock_runtime_dir(const std::string& directory) {
   // Whoever can open it can lock it: nobody else.
   if (fchmod(lock.get(), 0600) != 0 || ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return failed("cannot write " + path);
+    return place_failed("cannot write " + path, errno, "see to it that there is room for it");
   }
   return lock;
 }
@@ -147,12 +161,12 @@ Status LocalServer::listen() {
     acceptor.bind(Local::endpoint(path), error);
   }
   if (error) {
-    return Status(Code::kUnavailable, "cannot listen on " + path + ": " + error.message());
+    return place_failed("cannot listen on " + path, error.value(), kSocketRemedy);
   }
   set_group(path, options_.socket_group, options_.socket_mode);
   struct stat info {};
   if (chmod(path.c_str(), options_.socket_mode) != 0 || lstat(path.c_str(), &info) != 0) {
-    return failed("cannot set the mode of " + path);
+    return place_failed("cannot set the mode of " + path, errno, kSocketRemedy);
   }
   refuse_descriptors(acceptor.native_handle());
   acceptor.non_blocking(true, error);

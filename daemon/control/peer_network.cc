@@ -4,6 +4,7 @@
 
 #include "config/psk.h"
 #include "daemon/control/log.h"
+#include "daemon/control/place.h"
 
 namespace gradwire::control {
 namespace {
@@ -82,9 +83,9 @@ Status PeerNetwork::start(Accept accept) {
     acceptor_.listen(asio::socket_base::max_listen_connections, error);
   }
   if (error) {
-    return Status(Code::kUnavailable, "cannot listen on " + options_.listen + " port " +
-                                          std::to_string(options_.port) +
-                                          " (peers.listen, peers.port): " + error.message());
+    return place_failed("cannot listen on " + options_.listen + " port " + std::to_string(options_.port),
+                        error.value(),
+                        "set peers.listen to an address of this host and peers.port to a free port");
   }
   port_ = acceptor_.local_endpoint(error).port();
   accept_next();

@@ -21,6 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr size_t kMagicBytes = sizeof(layout::kCountersMagic);
+
 class CountersFiles : public ::testing::Test {
  protected:
   CountersFiles() {
@@ -38,7 +40,7 @@ class CountersFiles : public ::testing::Test {
   }
   bool shows(const std::string& text) const {
     const std::string all = content();
-    return all.size() == layout::kCountersBytes && all.compare(0, text.size(), text) == 0;
+    return all.size() == layout::kCountersBytes && all.compare(kMagicBytes, text.size(), text) == 0;
   }
   // As many files as the page is made of: leftovers would pile up.
   ptrdiff_t files() const { return std::distance(std::filesystem::directory_iterator(directory_), {}); }
@@ -48,7 +50,8 @@ class CountersFiles : public ::testing::Test {
 
 std::unique_ptr<CountersFile> filled(const std::string& directory, const std::string& text) {
   auto file = std::make_unique<CountersFile>(directory);
-  std::memcpy(file->image(), text.data(), text.size());
+  std::memcpy(file->image(), &layout::kCountersMagic, kMagicBytes);
+  std::memcpy(file->image() + kMagicBytes, text.data(), text.size());
   return file;
 }
 
@@ -78,15 +81,57 @@ TEST_F(CountersFiles, AreNeverTakenFromALivingDaemon) {
 
 TEST_F(CountersFiles, ReplaceWhatADeadDaemonLeft) {
   ASSERT_TRUE(filled(directory_, "dead")->install(0).ok());
-  const auto file = filled(directory_, "alive");
-  ASSERT_TRUE(file->install(0).ok());
+  ASSERT_TRUE(filled(directory_, "alive")->install(0).ok());
   EXPECT_TRUE(shows("alive"));
+  // Pages of another version, cut off anywhere, and one that is as long as it was but has lost its content.
+  for (const char* left : {"GWRCTN77 of the future", "GWRCTN01", "GWRCTN", "GWR", "G", ""}) {
+    std::ofstream(path_, std::ios::trunc) << left;
+    ASSERT_TRUE(filled(directory_, "alive")->install(0).ok()) << left;
+    EXPECT_TRUE(shows("alive"));
+  }
+  std::ofstream(path_, std::ios::trunc) << "";
+  std::filesystem::resize_file(path_, layout::kCountersBytes);
+  ASSERT_TRUE(filled(directory_, "alive")->install(0).ok());
+  EXPECT_TRUE(shows("alive"));
+}
+
+TEST_F(CountersFiles, AreNotPutInThePlaceOfSomethingElse) {
+  const auto refused = [&] {
+    const Status status = filled(directory_, "alive")->install(0);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr(path_ + " is "));
+    EXPECT_THAT(status.message(), HasSubstr("remove it or set another node.runtime_dir"));
+  };
+  for (const std::string& text : {std::string("x"), std::string("GWRCTM01"), std::string(8, '\0')}) {
+    std::ofstream(path_, std::ios::trunc) << text;
+    refused();
+    EXPECT_EQ(content(), text);
+  }
   std::filesystem::remove(path_);
   std::filesystem::create_symlink("/nonexistent", path_);
-  const auto third = filled(directory_, "third");
-  ASSERT_TRUE(third->install(0).ok());
-  EXPECT_TRUE(shows("third"));
-  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path_)));
+  refused();
+  EXPECT_TRUE(std::filesystem::is_symlink(std::filesystem::symlink_status(path_)));
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  refused();
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(CountersFiles, LetADeletedPageGoBeforeTheNextOneIsMade) {
+  const auto file = filled(directory_, "abc");
+  ASSERT_TRUE(file->install(0).ok());
+  std::filesystem::remove(path_);
+  std::filesystem::create_directory(path_);
+  EXPECT_FALSE(file->check().ok());
+  file->write(0, 3);
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    EXPECT_FALSE(target.starts_with(path_)) << target;
+  }
+  std::filesystem::remove(path_);
+  EXPECT_TRUE(file->check().ok());
+  EXPECT_TRUE(shows("abc"));
 }
 
 TEST_F(CountersFiles, WaitForAReaderThatTriesTheLock) {
@@ -133,6 +178,10 @@ TEST_F(CountersFiles, ComeBackAfterWhateverHappensToThem) {
   std::filesystem::rename(directory_ + "/other", path_);
   EXPECT_TRUE(check());
   EXPECT_TRUE(shows("abc"));
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink("/nonexistent", path_);
+  EXPECT_TRUE(check());
+  EXPECT_TRUE(shows("abc"));
   EXPECT_FALSE(check());
   EXPECT_EQ(files(), 1);
 }
@@ -140,7 +189,7 @@ TEST_F(CountersFiles, ComeBackAfterWhateverHappensToThem) {
 TEST_F(CountersFiles, SayWhyTheyCannotBeMade) {
   const auto file = filled(directory_ + "/missing", "abc");
   const Status status = file->install(0);
-  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("No such file"));
   std::filesystem::create_directory(path_);
   EXPECT_FALSE(filled(directory_, "abc")->install(0).ok());

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import unittest
 
@@ -40,6 +41,60 @@ class StartTest(ServiceTest):
             self.assertTrue((service.runtime / file).exists(), file)
         (service.folder / "notify").unlink()
         self.managed()
+
+    def refused(self, words, *settings):
+        """The daemon with these settings ends with 78, with these words and a remedy."""
+        command = [GRADWIRED]
+        for setting in settings:
+            command += ["--set", setting]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, CONFIGURED_WRONGLY, output)
+        self.assertRegex(output, words)
+        self.assertRegex(output, "; (remove|check|make|set)")
+
+    def settings(self, runtime, sock=None):
+        return [f"node.runtime_dir={runtime}", f"node.socket={sock or runtime / 'gradwired.sock'}", "peers.port=0",
+                "transport.devices=lo", "transport.tls=tcp,self"]
+
+    def test_what_is_not_its_own_stays_and_is_named(self):
+        def fifo(path):
+            os.mkfifo(path)
+
+        def listener(path):
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(str(path))
+
+        def text(path):
+            path.write_text("my notes\n")
+
+        def link(path):
+            path.symlink_to("/nonexistent")
+        for number, (name, make) in enumerate([("gradwired.lock", fifo), ("gradwired.lock", listener),
+                                               ("gradwired.lock", text), ("gradwired.lock", link),
+                                               ("counters", text), ("counters", link), ("gradwired.sock", text)]):
+            with self.subTest(name=name, make=make.__name__):
+                runtime = self.folder / f"r{number}"
+                runtime.mkdir()
+                make(runtime / name)
+                before = os.lstat(runtime / name)
+                self.refused(f"{runtime}/{name} ", *self.settings(runtime))
+                after = os.lstat(runtime / name)
+                self.assertEqual((after.st_ino, after.st_mode, after.st_size, after.st_mtime_ns),
+                                 (before.st_ino, before.st_mode, before.st_size, before.st_mtime_ns))
+
+    def test_places_that_cannot_be_had_are_a_wrong_configuration(self):
+        runtime = self.folder / "r"
+        missing = self.folder / "missing"
+        self.refused(f"{missing}/r: No such file", *self.settings(missing / "r"))
+        self.refused(f"{missing}/s: No such file", *self.settings(runtime, missing / "s"))
+        self.refused("/proc/gradwire: ", *self.settings(pathlib.Path("/proc/gradwire")))  # nobody may write there
+        self.refused("/proc/gradwired.lock: ", *self.settings(pathlib.Path("/proc"), runtime / "s"))
+        key = self.folder / "key"
+        key.write_text("long enough to be a key\n")
+        key.chmod(0o600)
+        self.refused("192.0.2.1 port 0: Cannot assign", *self.settings(runtime), f"peers.key_file={key}",
+                     "peers.listen=192.0.2.1")
 
     def test_a_page_that_is_cut_deleted_or_replaced_comes_back(self):
         _, service = self.managed()

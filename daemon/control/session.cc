@@ -84,6 +84,9 @@ void Session::fail(uint64_t id, const Status& status) {
 Answer Session::answer_ok(uint64_t id) {
   return later([id](Session& self, const Status& status) {
     self.asking_ = false;
+    if (self.state_ == State::kLeft) {
+      self.charge_ = nullptr;  // before the answer: who has it may join somewhere else at once
+    }
     if (status.ok()) {
       self.send_({{"type", "ok"}, {"id", id}}, {});
     } else {

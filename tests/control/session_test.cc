@@ -71,6 +71,26 @@ TEST(Sessions, RefuseABucketOfTooManyLayersAndTheJobGoesOn) {
   EXPECT_EQ(trainer.heard.back()["type"], "bucket_created") << trainer.heard.back();
 }
 
+TEST(Sessions, AreFreeToTheirUserWhenTheLeaveIsAnswered) {
+  TestCluster cluster({"a"});
+  config::QuotaOptions quotas;
+  quotas.sessions_per_user = 1;
+  cluster.nodes[0]->context->quotas = std::make_shared<QuotaLedger>(quotas);
+  Trainer trainer(cluster, 0);
+  trainer.join(0, 1);
+  ASSERT_EQ(trainer.heard.back()["type"], "joined") << trainer.heard.back();
+  EXPECT_FALSE(trainer.session->fresh());
+  Trainer other(cluster, 0);
+  other.join(0, 1);
+  EXPECT_THAT(other.heard.back()["message"].get<std::string>(), HasSubstr("quotas.sessions_per_user is 1"));
+  ASSERT_TRUE(trainer.say(R"({"type":"leave","id":2})").ok());
+  ASSERT_EQ(trainer.heard.back()["type"], "ok") << trainer.heard.back();
+  // The connection is still there; until it ends it counts with those that have not joined.
+  EXPECT_TRUE(trainer.session->fresh());
+  other.join(0, 1);
+  EXPECT_EQ(other.heard.back()["type"], "joined") << other.heard.back();
+}
+
 TEST(Sessions, EndWhereNoDocumentIsSent) {
   TestCluster cluster({"a"});
   Trainer trainer(cluster, 0);

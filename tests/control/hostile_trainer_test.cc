@@ -256,8 +256,9 @@ TEST_F(HostileTrainer, OrACleanerThatRemovesTheSocketDoesNotEndTheService) {
   }, after{};
   ASSERT_EQ(stat(daemon_.socket.c_str(), &before), 0);
   ASSERT_EQ(unlink(daemon_.socket.c_str()), 0);
-  ASSERT_TRUE(eventually([&] { return stat(daemon_.socket.c_str(), &after) == 0; }));
-  EXPECT_EQ(after.st_mode, before.st_mode);
+  // The mode is set a moment after the socket is there.
+  EXPECT_TRUE(eventually(
+      [&] { return stat(daemon_.socket.c_str(), &after) == 0 && after.st_mode == before.st_mode; }));
   ASSERT_TRUE(eventually([&] { return RawTrainer(daemon_.socket).connected(); }));
   RawTrainer honest(daemon_.socket);
   const auto joined = honest.ask(join_request("honest"));

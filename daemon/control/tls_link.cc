@@ -1,6 +1,8 @@
 #include "daemon/control/tls_link.h"
 
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
@@ -44,11 +46,39 @@ bool is_end(const error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
 }
 
+// The first bytes of the other side are none of a TLS 1.3 handshake: HTTP, SSH, a scanner, old TLS.
+bool is_no_tls(int reason) {
+  switch (reason) {
+    case SSL_R_BAD_RECORD_TYPE:
+    case SSL_R_HTTPS_PROXY_REQUEST:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_LENGTH_MISMATCH:
+    case SSL_R_LENGTH_TOO_LONG:
+    case SSL_R_LENGTH_TOO_SHORT:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_RECORD_LENGTH_MISMATCH:
+    case SSL_R_RECORD_TOO_SMALL:
+    case SSL_R_UNEXPECTED_MESSAGE:
+    case SSL_R_UNKNOWN_PROTOCOL:
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+    case SSL_R_WRONG_VERSION_NUMBER:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Status handshake_failure(const error_code& error, bool timed_out, const std::string& peer) {
   if (timed_out) {
     return Status(Code::kUnavailable, peer + " did not finish the TLS handshake in time");
   }
-  if (error.category() == asio::error::get_ssl_category()) {
+  const bool of_tls = error.category() == asio::error::get_ssl_category();
+  if (of_tls && is_no_tls(ERR_GET_REASON(static_cast<unsigned long>(error.value())))) {
+    return Status(Code::kCorrupt, peer + " does not speak TLS 1.3 (" + error.message() +
+                                      "), so it is no gradwired; peers.port is for gradwired alone, and a "
+                                      "rendezvous must name it");
+  }
+  if (of_tls) {
     return Status(Code::kPermissionDenied,
                   peer + " and this daemon do not have the same key (TLS: " + error.message() +
                       "); peers.key_file must hold the same key on all nodes");

@@ -141,12 +141,30 @@ TEST_F(Peers, WithAnotherKeyAreRefusedOnBothSides) {
 
 TEST_F(Peers, VisitorsThatSpeakSomethingElseAreClosed) {
   const auto server = network(key_);
+  size_t wrong_keys = 0;
+  server->on_wrong_key([&](const std::string&, const std::string&) { ++wrong_keys; });
   for (const std::string& words :
-       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(4096, '\xff'), std::string(100, '\0')}) {
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("CONNECT a:1 HTTP/1.1\r\n\r\n"),
+        std::string("SSH-2.0-OpenSSH_9.2\r\n"), std::string(4096, '\xff'), std::string(100, '\0')}) {
+    ::testing::internal::CaptureStdout();
     Tcp::socket socket = visit(*server);
     asio::write(socket, asio::buffer(words));
     EXPECT_TRUE(is_refused(socket));
+    const std::string log = ::testing::internal::GetCapturedStdout();
+    EXPECT_THAT(log, HasSubstr("does not speak TLS")) << words.substr(0, 20);
   }
+  EXPECT_EQ(wrong_keys, 0U);
+  // And from the other side: a rendezvous that is something else's port.
+  Tcp::acceptor other(context_, {asio::ip::make_address("127.0.0.1"), 0});
+  Tcp::socket held(context_);
+  other.async_accept([&held](const boost::system::error_code&, Tcp::socket socket) {
+    boost::system::error_code ignored;
+    asio::write(socket, asio::buffer("SSH-2.0-OpenSSH_9.2\r\n", 21), ignored);
+    held = std::move(socket);
+  });
+  const auto client = network(key_);
+  const auto link = connect(*client, "127.0.0.1:" + std::to_string(other.local_endpoint().port()));
+  EXPECT_THAT(link.status().message(), HasSubstr("does not speak TLS"));
   EXPECT_TRUE(accepted_.empty());
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr unsigned kRemoveAttempts = 1000;
 constexpr unsigned kPatientAttempts = 100;  // as long as the answer to a destroy waits
 constexpr Nanoseconds kRemoveAgain = std::chrono::milliseconds(10);
+constexpr Nanoseconds kUnmappedSoon = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -191,14 +192,16 @@ void MemberBuckets::remove(uint32_t id, unsigned attempt) {
     const auto found = self->buckets_.find(id);
     const bool gone = status.code() != Code::kUnavailable || attempt >= kRemoveAttempts;
     Answer freed;
+    std::weak_ptr<void> used;
     if (found != self->buckets_.end() && (gone || attempt >= kPatientAttempts)) {
       freed.swap(found->second.freed);
+      used = found->second.used;
     }
     if (gone) {
       self->buckets_.erase(id);
     }
     if (freed) {
-      freed(ok_status());
+      self->answer_when_free(freed, used, attempt);
     }
     if (gone) {
       return;
@@ -209,6 +212,21 @@ void MemberBuckets::remove(uint32_t id, unsigned attempt) {
         again->remove(id, attempt + 1);
       }
     });
+  });
+}
+
+// The engine unmaps a bucket whose last operation is not put away yet a moment after it has removed it.
+void MemberBuckets::answer_when_free(const Answer& freed, const std::weak_ptr<void>& used, unsigned attempt) {
+  if (!over_.ok() || attempt >= kPatientAttempts || used.expired()) {
+    freed(ok_status());
+    return;
+  }
+  node_.scheduler.after(kUnmappedSoon, [freed, used, attempt, weak = weak_from_this()] {
+    if (const auto self = weak.lock()) {
+      self->answer_when_free(freed, used, attempt + 1);
+    } else {
+      freed(ok_status());
+    }
   });
 }
 

@@ -58,7 +58,8 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
     bool building = false;  // the workshop is at it
     bool in_engine = false;
     bool failed = false;
-    Answer freed = nullptr;  // who destroyed it last waits until its memory is free
+    Answer freed = nullptr;    // who destroyed it last waits until its memory is free
+    std::weak_ptr<void> used;  // expires when the daemon has unmapped it
   };
   struct Parts;  // what the workshop makes
 
@@ -73,6 +74,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   bool still_wanted(uint32_t id);
   void give_up(uint32_t id, const Status& cause);
   void remove(uint32_t id, unsigned attempt);
+  void answer_when_free(const Answer& freed, const std::weak_ptr<void>& used, unsigned attempt);
   size_t count() const;
 
   NodeContext& node_;

@@ -1,5 +1,4 @@
 // A bucket that the coordinator has numbered gets its memory, its reducers and what earlier ones left behind.
-#include <array>
 #include <new>
 #include <utility>
 
@@ -16,7 +15,10 @@ struct MemberBuckets::Parts {
   size_t ranks = 0;                   // local
 
   Status status;
-  QuotaLedger::Charge regions_charge, residual_charge;
+  std::shared_ptr<QuotaLedger> quotas;
+  uint32_t uid = 0;
+  std::vector<QuotaLedger::Charge> region_charges;  // one for each region
+  QuotaLedger::Charge residual_charge;
   std::vector<compress::LayerState> state;  // of buckets before this one
   std::vector<std::shared_ptr<SharedMemory>> gradients;
   std::shared_ptr<SharedMemory> result;
@@ -32,6 +34,9 @@ Status MemberBuckets::Parts::make_memory() {
     const bool gradient = i < ranks;
     auto memory = SharedMemory::create(manifest.name, region, gradient ? Access::kBoth : Access::kReadOnly);
     GRADWIRE_RETURN_IF_ERROR(memory.status());
+    // From here on the charge lasts as long as anybody has the memory.
+    (*memory)->keep(
+        quotas->until_gone((*memory)->fd()->get(), uid, region, std::exchange(region_charges[i], nullptr)));
     if (gradient) {
       gradients.push_back(std::move(*memory));
     } else {
@@ -110,7 +115,8 @@ bool MemberBuckets::still_wanted(uint32_t id) {
 }
 
 Status MemberBuckets::charge(Parts& parts) {
-  const std::array<uint64_t, 2> amounts = {parts.region * (parts.ranks + 1), parts.residual};
+  std::vector<uint64_t> amounts(parts.ranks + 1, parts.region);
+  amounts.push_back(parts.residual);
   const std::string region = std::to_string(parts.region);
   const std::string formula = bucket_text(parts.manifest.name) + ": " + std::to_string(parts.ranks) +
                               " gradient regions x " + region + " + 1 result x " + region + " + residuals " +
@@ -118,8 +124,11 @@ Status MemberBuckets::charge(Parts& parts) {
   auto charges = node_.residuals ? node_.residuals->charge_bytes(facts_.identity.uid, amounts, formula)
                                  : node_.quotas->charge_bytes(facts_.identity.uid, amounts, formula);
   GRADWIRE_RETURN_IF_ERROR(charges.status());
-  parts.regions_charge = std::move((*charges)[0]);
-  parts.residual_charge = std::move((*charges)[1]);
+  parts.residual_charge = std::move(charges->back());
+  charges->pop_back();
+  parts.region_charges = std::move(*charges);
+  parts.quotas = node_.quotas;
+  parts.uid = facts_.identity.uid;
   return ok_status();
 }
 
@@ -195,6 +204,7 @@ void MemberBuckets::add_to_engine(uint32_t id, Parts& parts) {
   bucket.codec = parts.reducer->codec_name();
   bucket.gradients = parts.gradients;
   bucket.result = parts.result;
+  bucket.used = parts.result->token();
   bucket.in_engine = true;
   if (parts.reducer->residual().empty()) {
     parts.residual_charge.reset();
@@ -213,7 +223,6 @@ void MemberBuckets::add_to_engine(uint32_t id, Parts& parts) {
   }
   spec.result = parts.result->data();
   spec.memory.push_back(parts.result);
-  spec.memory.push_back(parts.regions_charge);
   node_.engine.add_bucket(std::move(spec), [id, weak = weak_from_this()](const Status& status) {
     const auto self = weak.lock();
     if (!self || !self->over_.ok()) {

@@ -173,6 +173,8 @@ Result<engine::JobSpec> Member::job_spec() {
     auto session =
         make_session_memory(rank, epoch_->world, ++node_.last_generation, node_.reaper, identity_.uid);
     GRADWIRE_RETURN_IF_ERROR(session.status());
+    SharedMemory& memory = *(*session)->memory;
+    memory.keep(node_.quotas->until_gone(memory.fd()->get(), identity_.uid, memory.bytes(), nullptr));
     locals_.at(rank).session = *session;
     engine::LocalRank engine_rank;
     engine_rank.rank = rank;

@@ -14,12 +14,15 @@
 
 #include "config/base/result.h"
 #include "config/config.h"
+#include "daemon/control/lingering_memory.h"
 
 namespace gradwire::control {
 
 class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
  public:
   using Charge = std::shared_ptr<void>;  // lasts until the last copy is gone
+  // Of memory that a user's processes keep after its end: pieces. Many times what a job on one node has.
+  static constexpr uint64_t kMaxKeptPieces = 16384;
 
   explicit QuotaLedger(const config::QuotaOptions& limits) : limits_(limits) {}
 
@@ -33,21 +36,23 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   Result<std::vector<Charge>> charge_bytes(uint32_t uid, std::span<const uint64_t> parts,
                                            const std::string& formula) {
     const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+    const LingeringMemory::Kept kept = look(uid);
+    GRADWIRE_RETURN_IF_ERROR(check_pieces(uid, kept));
     const std::lock_guard lock(mutex_);
-    const uint64_t now = held(bytes_, uid);
+    const uint64_t now = held(bytes_, uid) + kept.uncharged;
     const uint64_t limit = limits_.bytes_per_user;
     if (bytes > limit || now > limit - bytes) {
       return Status(Code::kResourceExhausted,
-                    "user " + std::to_string(uid) + " holds " + std::to_string(now) +
-                        " bytes on this node and asks for " + std::to_string(bytes) + " more (" + formula +
-                        "); quotas.bytes_per_user is " + std::to_string(limit) +
-                        ": destroy buckets, end other jobs, or raise it in the daemon's configuration");
+                    "user " + std::to_string(uid) + " holds " + std::to_string(now) + " bytes on this node" +
+                        of_ended(kept) + " and asks for " + std::to_string(bytes) + " more (" + formula +
+                        "); quotas.bytes_per_user is " + std::to_string(limit) + ": " +
+                        (kept.bytes > 0 ? kLetGo : "") +
+                        "destroy buckets, end other jobs, or raise it in the daemon's configuration");
     }
     std::vector<Charge> charges;
     for (const uint64_t part : parts) {
       bytes_[uid] += part;
-      charges.push_back(
-          token([self = shared_from_this(), uid, part] { self->release(self->bytes_, uid, part); }));
+      charges.push_back(token([uid, part](QuotaLedger& self) { self.release(self.bytes_, uid, part); }));
     }
     return charges;
   }
@@ -57,13 +62,29 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     return std::move(charges->front());
   }
 
+  // For `charge` (nullptr: what counts only once it has ended) of memory that trainers are given:
+  // lingering_memory.h.
+  Charge until_gone(int memfd, uint32_t uid, uint64_t bytes, Charge charge) {
+    return lingering_->until_gone(memfd, uid, bytes, std::move(charge));
+  }
+
   Result<Charge> charge_job(uint32_t uid) {
     const std::lock_guard lock(mutex_);
     return charge_one(jobs_, uid, 0, {"jobs", "", "quotas.jobs_per_user", limits_.jobs_per_user});
   }
 
   Result<Charge> charge_session(uint32_t uid) {
+    const LingeringMemory::Kept kept = look(uid);
+    GRADWIRE_RETURN_IF_ERROR(check_pieces(uid, kept));
     const std::lock_guard lock(mutex_);
+    if (kept.bytes > limits_.bytes_per_user) {
+      return Status(Code::kResourceExhausted, "user " + std::to_string(uid) + " holds " +
+                                                  std::to_string(held(bytes_, uid) + kept.uncharged) +
+                                                  " bytes on this node" + of_ended(kept) +
+                                                  " and asks for 1 more rank; quotas.bytes_per_user is " +
+                                                  std::to_string(limits_.bytes_per_user) + ": " + kLetGo +
+                                                  "or raise it in the daemon's configuration");
+    }
     const uint64_t closing = held(closing_, uid);
     const std::string more = closing == 0 ? ""
                                           : ", and " + std::to_string(closing) +
@@ -78,7 +99,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   Charge charge_closing(uint32_t uid) {
     const std::lock_guard lock(mutex_);
     ++closing_[uid];
-    return token([self = shared_from_this(), uid] { self->release(self->closing_, uid, 1); });
+    return token([uid](QuotaLedger& self) { self.release(self.closing_, uid, 1); });
   }
 
   uint32_t buckets_per_job() const {
@@ -87,13 +108,15 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   }
   // What the user is charged for.
   uint64_t held_bytes(uint32_t uid) const {
+    lingering_->collect();
     const std::lock_guard lock(mutex_);
     return held(bytes_, uid);
   }
   // Whether the user may hold so much if `freed` of what he holds goes.
   bool fits_bytes(uint32_t uid, uint64_t bytes, uint64_t freed) const {
+    const LingeringMemory::Kept kept = look(uid);
     const std::lock_guard lock(mutex_);
-    const uint64_t now = held(bytes_, uid);
+    const uint64_t now = held(bytes_, uid) + kept.uncharged;
     const uint64_t rest = now - std::min(freed, now);
     return bytes <= limits_.bytes_per_user && rest <= limits_.bytes_per_user - bytes;
   }
@@ -106,6 +129,31 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     const char* option;
     uint64_t limit;
   };
+
+  static constexpr const char* kLetGo =
+      "unmap and close the memory of what has ended, also in forked processes, ";
+  static std::string of_ended(const LingeringMemory::Kept& kept) {
+    return kept.bytes == 0 ? ""
+                           : ", " + std::to_string(kept.bytes) +
+                                 " of them memory of ended buckets and sessions that its processes still "
+                                 "keep mapped or open,";
+  }
+  // What lingers, after a look at what has gone. Not under the lock: charges come back.
+  LingeringMemory::Kept look(uint32_t uid) const {
+    lingering_->collect();
+    return lingering_->kept(uid);
+  }
+  // Small pieces would use up what the kernel can watch long before they are many bytes.
+  static Status check_pieces(uint32_t uid, const LingeringMemory::Kept& kept) {
+    if (kept.pieces < kMaxKeptPieces) {
+      return ok_status();
+    }
+    return Status(Code::kResourceExhausted,
+                  "the processes of user " + std::to_string(uid) + " still keep " +
+                      std::to_string(kept.pieces) +
+                      " pieces of memory of ended buckets and sessions on this node mapped or open; " +
+                      std::to_string(kMaxKeptPieces) + " are the most: " + kLetGo + "or end the processes");
+  }
 
   static uint64_t held(const Held& all, uint32_t uid) {
     const auto found = all.find(uid);
@@ -122,13 +170,18 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
                         ": end another job, or raise it in the daemon's configuration");
     }
     ++all[uid];
-    return token([self = shared_from_this(), uid, &all] { self->release(all, uid, 1); });
+    return token([uid, &all](QuotaLedger& self) { self.release(all, uid, 1); });
   }
 
+  // Does not keep the ledger alive: what lingers belongs to the ledger.
   template <typename Release>
-  static Charge token(Release release) {
+  Charge token(Release release) {
     static char held;  // any address that is not null: a token is true
-    return Charge(&held, [release](void*) { release(); });
+    return Charge(&held, [weak = weak_from_this(), release](void*) {
+      if (const auto self = weak.lock()) {
+        release(*self);
+      }
+    });
   }
   void release(Held& held, uint32_t uid, uint64_t amount) {
     const std::lock_guard lock(mutex_);
@@ -138,6 +191,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     }
   }
 
+  const std::shared_ptr<LingeringMemory> lingering_ = std::make_shared<LingeringMemory>();
   config::QuotaOptions limits_;
   mutable std::mutex mutex_;
   Held bytes_, jobs_, sessions_, closing_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "client/layout/session_layout.h"
 #include "client/wire/unique_fd.h"
@@ -34,11 +35,15 @@ class SharedMemory {
   // To pass on; nullptr after forget_fd(). The mapping needs no descriptor.
   const std::shared_ptr<wire::UniqueFd>& fd() const { return fd_; }
   void forget_fd() { fd_.reset(); }
+  // Is dropped with the memory, after it.
+  void keep(std::shared_ptr<void> token) { token_ = std::move(token); }
+  std::weak_ptr<void> token() const { return token_; }
 
  private:
   SharedMemory(std::shared_ptr<wire::UniqueFd> fd, void* data, uint64_t bytes)
       : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
 
+  std::shared_ptr<void> token_;
   std::shared_ptr<wire::UniqueFd> fd_;
   void* data_;
   uint64_t bytes_;

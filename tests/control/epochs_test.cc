@@ -37,6 +37,7 @@ struct Compressing : TestCluster {
 };
 
 void kill(TestCluster& cluster, const std::shared_ptr<TestRank>& rank) {
+  rank->bucket.reset();  // the kernel closes what it had
   rank->member->trainer_gone(rank->rank, "died (pid 1)");
   cluster.scheduler.settle();
 }
@@ -262,6 +263,7 @@ TEST(Residuals, AreDroppedByAnOrderlyEndAFreshJoinAndATimeOfNothing) {
       cluster.join(0, 0, 1, JoinOptions{.fresh = true});
     } else {
       cluster.leave(zero);
+      zero->bucket.reset();  // the client closes what it had
     }
     EXPECT_EQ(node.residuals->kept_jobs(), 0u);
     EXPECT_EQ(node.quotas->held_bytes(7), 0u);

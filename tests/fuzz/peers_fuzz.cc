@@ -110,6 +110,7 @@ class World {
     }
     cluster_->scheduler.settle();
     for (const auto& rank : ranks_) {
+      rank->bucket.reset();  // the kernel closes what it had
       if (rank->member) {
         rank->member->trainer_gone(rank->rank, "died");
       }

@@ -1,0 +1,191 @@
+// Memory stays charged until nobody has it any more.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "daemon/control/quota.h"
+#include "daemon/control/shared_memory.h"
+
+namespace gradwire::control {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint32_t kUser = 7;
+
+class Lingering : public ::testing::Test {
+ protected:
+  static config::QuotaOptions limits() {
+    config::QuotaOptions limits;
+    limits.bytes_per_user = 10'000;
+    return limits;
+  }
+  // As a bucket's memory: charged with what it has.
+  std::shared_ptr<SharedMemory> make(Access access = Access::kBoth) {
+    auto charge = ledger_->charge_bytes(kUser, 4096, "a page");
+    auto memory = SharedMemory::create("test", 4096, access);
+    EXPECT_TRUE(charge.ok() && memory.ok());
+    (*memory)->keep(ledger_->until_gone((*memory)->fd()->get(), kUser, 4096, std::move(*charge)));
+    return *memory;
+  }
+  uint64_t held() const { return ledger_->held_bytes(kUser); }
+
+  const std::shared_ptr<QuotaLedger> ledger_ = std::make_shared<QuotaLedger>(limits());
+};
+
+int reopened(const SharedMemory& memory, int flags) {
+  return open(("/proc/self/fd/" + std::to_string(memory.fd()->get())).c_str(), flags | O_CLOEXEC);
+}
+
+TEST_F(Lingering, MemoryThatOnlyTheDaemonHadIsGivenBackAtOnce) {
+  ASSERT_TRUE(LingeringMemory().watches()) << "this kernel does not tell of the end of memfds";
+  auto gradient = make();
+  auto result = make(Access::kReadOnly);
+  EXPECT_EQ(held(), 8192u);
+  gradient->forget_fd();
+  gradient = nullptr;
+  EXPECT_EQ(held(), 4096u);
+  result = nullptr;
+  EXPECT_EQ(held(), 0u);
+}
+
+TEST_F(Lingering, MemoryIsChargedAsLongAsAnyKindOfDescriptorIsOpen) {
+  for (const Access access : {Access::kBoth, Access::kReadOnly}) {
+    for (const int flags : {O_RDONLY, O_PATH, O_RDWR, -1}) {
+      auto memory = make(access);
+      wire::UniqueFd theirs(flags < 0 ? dup(memory->fd()->get()) : reopened(*memory, flags));
+      ASSERT_TRUE(theirs.valid());
+      memory = nullptr;
+      EXPECT_EQ(held(), 4096u) << flags;
+      theirs.reset();
+      EXPECT_EQ(held(), 0u) << flags;
+    }
+  }
+}
+
+TEST_F(Lingering, MemoryIsChargedAsLongAsItIsMapped) {
+  auto memory = make(Access::kReadOnly);
+  void* theirs = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, memory->fd()->get(), 0);
+  ASSERT_NE(theirs, MAP_FAILED);
+  memory = nullptr;
+  EXPECT_EQ(held(), 4096u);
+  munmap(theirs, 4096);
+  EXPECT_EQ(held(), 0u);
+}
+
+TEST_F(Lingering, MemoryIsChargedAsLongAsADescriptorIsOnItsWayInASocket) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  wire::UniqueFd sender(ends[0]), receiver(ends[1]);
+  auto memory = make();
+  const int fd = memory->fd()->get();
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  ASSERT_EQ(sendmsg(sender.get(), &message, 0), 1);
+  memory = nullptr;
+  EXPECT_EQ(held(), 4096u);
+  receiver.reset();
+  EXPECT_EQ(held(), 0u);
+}
+
+TEST_F(Lingering, ARefusalTellsHowMuchIsKeptAndTheNextOneAfterTheReleaseIsNone) {
+  auto memory = make();
+  wire::UniqueFd theirs(dup(memory->fd()->get()));
+  EXPECT_THAT(ledger_->charge_bytes(kUser, 9000, "much").status().message(), Not(HasSubstr("ended")));
+  memory = nullptr;
+  EXPECT_THAT(
+      ledger_->charge_bytes(kUser, 9000, "much").status().message(),
+      AllOf(HasSubstr("user 7 holds 4096 bytes on this node, 4096 of them memory of ended buckets and "
+                      "sessions that its processes still keep mapped or open, and asks for 9000 more (much)"),
+            HasSubstr("unmap and close the memory of what has ended")));
+  EXPECT_FALSE(ledger_->fits_bytes(kUser, 9000, 0));
+  EXPECT_TRUE(ledger_->charge_bytes(8, 9000, "another user's").ok());
+  theirs.reset();
+  EXPECT_TRUE(ledger_->charge_bytes(kUser, 9000, "much").ok());
+}
+
+TEST_F(Lingering, MemoryOfEndedSessionsCountsOnlyIfItIsKept) {
+  std::vector<wire::UniqueFd> kept;
+  for (int i = 0; i < 3; ++i) {
+    auto memory = SharedMemory::create("session", 4096, Access::kBoth);
+    ASSERT_TRUE(memory.ok());
+    (*memory)->keep(ledger_->until_gone((*memory)->fd()->get(), kUser, 4096, nullptr));
+    EXPECT_TRUE(ledger_->charge_session(kUser).ok());
+    EXPECT_EQ(ledger_->fits_bytes(kUser, 10'000, 0), i == 0) << "the living one does not count";
+    kept.emplace_back(dup((*memory)->fd()->get()));
+  }
+  EXPECT_FALSE(ledger_->fits_bytes(kUser, 4096, 0));
+  EXPECT_THAT(ledger_->charge_session(kUser).status().message(),
+              AllOf(HasSubstr("12288 of them memory of ended buckets and sessions"), HasSubstr("1 more rank"),
+                    HasSubstr("quotas.bytes_per_user is 10000")));
+  kept.clear();
+  EXPECT_TRUE(ledger_->charge_session(kUser).ok());
+  EXPECT_TRUE(ledger_->charge_bytes(kUser, 10'000, "all").ok());
+}
+
+TEST_F(Lingering, ManySmallPiecesAreRefusedByTheirNumber) {
+  std::vector<void*> mappings;
+  for (uint64_t i = 0; i <= QuotaLedger::kMaxKeptPieces; ++i) {
+    if (i + 1 == QuotaLedger::kMaxKeptPieces) {
+      EXPECT_TRUE(ledger_->charge_session(kUser).ok());
+    }
+    wire::UniqueFd memfd(memfd_create("small", MFD_CLOEXEC));
+    ASSERT_EQ(ftruncate(memfd.get(), 4096), 0);
+    const auto token = ledger_->until_gone(memfd.get(), kUser, 0, nullptr);
+    void* mapped = mmap(nullptr, 4096, PROT_NONE, MAP_SHARED, memfd.get(), 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    mappings.push_back(mapped);
+  }
+  EXPECT_THAT(ledger_->charge_session(kUser).status().message(), HasSubstr("16384 are the most"));
+  EXPECT_THAT(ledger_->charge_bytes(kUser, 1, "").status().message(), HasSubstr("still keep 16385 pieces"));
+  for (void* mapped : mappings) {
+    munmap(mapped, 4096);
+  }
+  EXPECT_TRUE(ledger_->charge_session(kUser).ok())
+      << "also where there are more notices than the kernel keeps";
+  EXPECT_TRUE(ledger_->charge_bytes(kUser, 10'000, "all").ok());
+}
+
+TEST_F(Lingering, MemoryThatCannotBeWatchedIsChargedAsLongAsTheDaemonHasIt) {
+  auto charge = ledger_->charge_bytes(kUser, 4096, "a page");
+  ASSERT_TRUE(charge.ok());
+  auto token = ledger_->until_gone(-1, kUser, 4096, std::move(*charge));
+  EXPECT_EQ(held(), 4096u);
+  token = nullptr;
+  EXPECT_EQ(held(), 0u);
+}
+
+TEST_F(Lingering, ALedgerMayEndBeforeWhatItCharged) {
+  auto ledger = std::make_shared<QuotaLedger>(limits());
+  auto charge = ledger->charge_bytes(kUser, 4096, "a page");
+  auto memory = SharedMemory::create("test", 4096, Access::kBoth);
+  ASSERT_TRUE(charge.ok() && memory.ok());
+  const std::weak_ptr<QuotaLedger> weak = ledger;
+  (*memory)->keep(ledger->until_gone((*memory)->fd()->get(), kUser, 4096, std::move(*charge)));
+  ledger = nullptr;
+  EXPECT_TRUE(weak.expired());
+  *memory = nullptr;
+}
+
+}  // namespace
+}  // namespace gradwire::control

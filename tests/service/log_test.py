@@ -78,12 +78,13 @@ class LogTest(ServiceTest):
         service = Service(self, self.folder)
         service.wait_ready()
         for name, shown in (('a" cause="x', r'job="a\" cause=\"x"'), ("a event=started", 'job="a event=started"'),
-                            ("\u202eright\u2028left", r'job="\xe2\x80\xaeright\xe2\x80\xa8left"')):
+                            ("gr\u00fcn \u0637", 'job="gr\u00fcn \u0637"')):
             rank = service.rank(self, ["join", "forever"], job=name)
             rank.wait_ok("join")
             rank.kill()
             service.wait_log(f" {shown}")
-        for name in ("a\nlevel=info event=started node=evil", "\x1b[31mred"):
+        for name in ("a\nlevel=info event=started node=evil", "\x1b[31mred", "\x9b31mred",
+                     "\u202eright\u2028left"):
             rank = service.rank(self, ["join"], job=name)
             self.assertIn("control character", rank.wait_error(PATIENCE)[3])
         service.process.send_signal(signal.SIGTERM)

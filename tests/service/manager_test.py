@@ -24,9 +24,10 @@ class ManagerTest(ServiceTest):
 
     def test_a_name_of_a_job_says_nothing_to_the_manager(self):
         manager, service = self.managed()
-        rank = service.rank(self, ["join"], job="x\nSTOPPING=1\nMAINPID=1")
-        self.assertIn("control character", rank.wait_error(PATIENCE)[3])
-        rank = service.rank(self, ["join", "forever"], job="x\u2028STOPPING=1\u0085MAINPID=1 \u202e")
+        for name in ("x\nSTOPPING=1\nMAINPID=1", "x\u2028STOPPING=1\u0085MAINPID=1 \u202e", "x\x9bSTOPPING=1"):
+            rank = service.rank(self, ["join"], job=name)
+            self.assertIn("control character", rank.wait_error(PATIENCE)[3])
+        rank = service.rank(self, ["join", "forever"], job="x STOPPING=1;MAINPID=1 gr\u00fcn")
         rank.wait_ok("join")
         rank.kill()
         manager.wait_for("STATUS=no jobs; last: x")

@@ -159,6 +159,9 @@ Status Daemon::start_engine() {
   engine.operation_timeout_ns = to_ns(config_.clocks.operation_timeout);
   engine_ = std::make_unique<engine::EngineThread>(std::move(*transport), *news_, engine, thread);
   self.transport_address = engine_->transport_address();
+  // Before the page: when a daemon is killed, the kernel ends what was opened last first, and the end of the
+  // watches on memory takes it some 20 ms, in which the page's lock would say that the daemon lives.
+  const auto quotas = std::make_shared<QuotaLedger>(config_.quotas);
   auto page =
       CountersPage::create(config_.node.runtime_dir, self.name, self.version, engine_->transport_name());
   GRADWIRE_RETURN_IF_ERROR(page.status());
@@ -166,8 +169,8 @@ Status Daemon::start_engine() {
   GRADWIRE_RETURN_IF_ERROR(engine_->start());
   port_ = std::make_unique<ThreadEnginePort>(*engine_, scheduler_);
   workshop_ = std::make_unique<ThreadWorkshop>(scheduler_);
-  node_.emplace(NodeContext{scheduler_, *port_, *workshop_, std::make_shared<QuotaLedger>(config_.quotas),
-                            self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
+  node_.emplace(NodeContext{scheduler_, *port_, *workshop_, quotas, self, config_.clocks.peer_timeout,
+                            config_.clocks.operation_timeout,
                             [this](const std::string& rendezvous, uint32_t uid, Reply<LinkPtr> done) {
                               peers_->connect(rendezvous, uid, std::move(done));
                             }});

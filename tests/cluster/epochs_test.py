@@ -61,6 +61,7 @@ class DaemonDeath(ClusterTest):
         before = sorted(path.name for path in daemon.folder.iterdir())
         daemon.kill()
         self.wait_all_ended(ranks, SLACK)
+        daemon.process.wait(SLACK)  # the ranks hear of its end while the kernel still closes its files
         code, report = daemon.status()
         self.assertEqual((code, report["state"]), (3, "stale"))
         self.assertEqual(sorted(path.name for path in daemon.folder.iterdir()), before)

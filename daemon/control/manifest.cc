@@ -9,6 +9,13 @@
 namespace gradwire::control {
 namespace {
 
+std::string quoted(const std::string& name) {
+  std::string text(1, '\'');
+  text += clean(name, 200);
+  text += '\'';
+  return text;
+}
+
 const char* dtype_name(uint8_t dtype) {
   static constexpr const char* kNames[] = {"float32", "float16", "bfloat16", "float64",
                                            "int32",   "int64",   "uint8"};
@@ -108,10 +115,10 @@ std::string describe_difference(const Manifest& a, const std::string& a_place, c
     const auto& [b_name, b_elements] = b.layers[i];
     const std::string layer = "layer " + std::to_string(i);
     if (a_name != b_name) {
-      return sentence(layer + " is", "'" + clean(a_name, 200) + "'", "'" + clean(b_name, 200) + "'");
+      return sentence(layer + " is", quoted(a_name), quoted(b_name));
     }
     if (a_elements != b_elements) {
-      return sentence(layer + " '" + clean(a_name, 200) + "' has", std::to_string(a_elements) + " elements",
+      return sentence(layer + " " + quoted(a_name) + " has", std::to_string(a_elements) + " elements",
                       std::to_string(b_elements));
     }
   }

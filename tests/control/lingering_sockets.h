@@ -33,6 +33,17 @@ bool soon(Condition condition) {
   return condition();
 }
 
+// What a test before has left to threads that end by themselves is gone.
+inline size_t descriptors_at_rest() {
+  size_t count = descriptors();
+  for (int same = 0, looks = 0; same < 20 && looks < 2000; ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    same = descriptors() == count ? same + 1 : 0;
+    count = descriptors();
+  }
+  return count;
+}
+
 // As on kernels before 6.16: any Unix socket of this process takes descriptors.
 inline void let_descriptors_pass() {
   const int on = 1;

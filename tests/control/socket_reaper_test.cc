@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 TEST(SocketReaper, ClosesWhatLingersWithoutWaitingForIt) {
-  const size_t before = descriptors();
+  const size_t before = descriptors_at_rest();
   std::vector<std::unique_ptr<Lingering>> held;
   {
     SocketReaper reaper;
@@ -95,10 +95,10 @@ class Stuck {
 };
 
 TEST(SocketReaper, AUserWhoseClosesAreStuckHoldsUpNobodyElseAndIsChargedForThem) {
-  const size_t before = descriptors();
   config::QuotaOptions limits;
   limits.sessions_per_user = 50;
   const auto quotas = std::make_shared<QuotaLedger>(limits);
+  const size_t before = descriptors_at_rest();
   std::map<int, uint32_t> owners;
   Stuck stuck(7);
   std::vector<std::unique_ptr<Lingering>> held;

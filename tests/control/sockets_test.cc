@@ -91,7 +91,7 @@ class Trainers : public ::testing::Test {
 };
 
 TEST_F(Trainers, WhoSendDescriptorsEndTheirOwnSessionAndNobodyElses) {
-  const size_t before = descriptors();
+  const size_t before = descriptors_at_rest();
   const int honest = connect();
   const int hostile = connect();
   EXPECT_THAT(ask(honest, {{"type", "what"}, {"id", 1}}), HasSubstr("is unknown"));
@@ -107,7 +107,7 @@ TEST_F(Trainers, WhoSendDescriptorsEndTheirOwnSessionAndNobodyElses) {
 }
 
 TEST_F(Trainers, AreServedWhileManyLeaveLingeringDescriptorsInTheirSockets) {
-  const size_t before = descriptors();
+  const size_t before = descriptors_at_rest();
   const size_t threads = entries("/proc/self/task");
   const int honest = connect();
   for (int i = 0; i < 60; ++i) {
@@ -143,7 +143,7 @@ TEST_F(Trainers, WhoWaitToBeAcceptedDoNotHoldUpTheEnd) {
 }
 
 TEST_F(Trainers, WhoseLargeDocumentsComeTogetherDelayOthersByFewOfThem) {
-  const size_t before = descriptors();
+  const size_t before = descriptors_at_rest();
   const int honest = connect();
   EXPECT_THAT(ask(honest, {{"type", "what"}, {"id", 1}}), HasSubstr("is unknown"));
   const Json document = {{"type", "what"}, {"id", 1}, {"text", std::string(60'000, 'x')}};

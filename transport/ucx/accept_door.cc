@@ -29,12 +29,6 @@ Doors& doors() {
   return *all;
 }
 
-// 0: not a socket.
-ino_t inode_of(int fd) {
-  struct stat info {};
-  return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
-}
-
 bool is_guarded(ino_t socket) {
   const std::lock_guard lock(doors().mutex);
   return doors().admitted.contains(socket);
@@ -76,6 +70,11 @@ int accept_at_door(int fd, sockaddr* address, socklen_t* size, int flags) {
 }
 
 }  // namespace
+
+ino_t inode_of(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
 
 void admit_at_door(ino_t socket, const std::vector<NumericAddress>& hosts) {
   std::vector<NumericAddress> sorted = hosts;

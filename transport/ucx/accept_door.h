@@ -14,6 +14,8 @@
 
 namespace gradwire::transport::ucx_internal {
 
+// What the kernel calls a socket by; 0: the descriptor is none.
+ino_t inode_of(int fd);
 // From now on only these hosts get through to the listening socket with this inode. What is open stays open.
 void admit_at_door(ino_t socket, const std::vector<NumericAddress>& hosts);
 // Everybody does again. Before the socket is closed: inodes are used again.

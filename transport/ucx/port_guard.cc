@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,11 +45,6 @@ Status for_each_tcp_socket(Visit visit) {
     }
   }
   return {};
-}
-
-ino_t inode_of(int fd) {
-  struct stat info {};
-  return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
 }
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);

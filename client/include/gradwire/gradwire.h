@@ -129,7 +129,8 @@ enum {
 /* Creates a bucket of layers that lie one after another without gaps. Collective: returns when every rank has
  * created a bucket of this name with the same layers, dtype and flags, else GW_ERR_MISMATCH on all of them.
  * Names are UTF-8 of 1 to 4,096 bytes without control characters (nor what separates lines or turns the
- * direction of writing, U+2028 and U+202E for example); at most 300,000 layers, 8 MiB of names and 2^40 elements.
+ * direction of writing, U+2028 and U+202E for example); at most 300,000 layers, 8 MiB of names and 2^40
+ * elements.
  */
 GW_API gw_status gw_bucket_create(gw_job* job, const char* name, gw_dtype dtype, const gw_layer* layers,
                                   size_t layer_count, uint32_t flags, gw_bucket** bucket);

@@ -79,8 +79,10 @@ class Transport {
   virtual std::vector<std::string> hosts() const { return {}; }
   // From now on only these hosts (numeric addresses) may open connections to this transport; everybody before
   // the first call, which ends connections that others have opened. What is open stays open otherwise.
-  // Whoever is refused loses its connection: admit, then connect. kInvalidArgument: not a numeric address;
-  // everything stays as it was, and the caller's job fails.
+  // Whoever is refused hears nothing, and is tried again by its kernel after a second: admit, then connect.
+  // kInvalidArgument: not a numeric address. kResourceExhausted: too many of them. On either everything stays
+  // as it was, and the caller's job fails. kUnsupported: the system cannot do it, and everybody may connect.
+  // The transport says so on standard error, once in its life; its callers go on.
   virtual Status admit(std::span<const std::string> hosts) {
     (void)hosts;
     return ok_status();

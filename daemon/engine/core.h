@@ -92,6 +92,7 @@ class Core final : public transport::Receiver {
   static void hand_back(BucketSpec& spec);  // ending.cc
 
   // neighbours.cc
+  Status admit(std::span<const std::string> hosts);
   Status admit_neighbours();
   Status connect(Job& job);
   void disconnect(Job& job);

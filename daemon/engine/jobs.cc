@@ -91,7 +91,7 @@ Core::Core(Clock& clock, transport::Transport& transport, Listener& listener, co
   transport_.set_receiver(this);
   if (!transport_.hosts().empty()) {
     // Nobody yet. What fails here fails for the first job with neighbours, too, and is its cause.
-    [[maybe_unused]] const Status status = transport_.admit({});
+    [[maybe_unused]] const Status status = admit({});
   }
 }
 

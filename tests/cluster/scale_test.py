@@ -43,12 +43,12 @@ class Scale(ClusterTest):
 
     def test_names_of_4_kib_and_of_all_the_world(self):
         long = "x" * 4090 + "é" * 3
-        names = ["层/слой/שכבה/🦆 e\u0301", long, "a\\b\"c'd%s{}", "\u202egnirts"]
+        names = ["层/слой/שכבה/🦆 e\u0301", long, "a\\b\"c'd%s{}", "\u0633\u0644\u0627\u0645"]
         cluster = Cluster(self, 2, CLOCKS)
         steps = ["join"]
         for name in names:
             steps += [f"bucket:{name}:float32:64:exact:{name}", f"reduce:{name}:2"]
-        for name in ("tab\there", "esc\x1b[31m"):
+        for name in ("tab\there", "esc\x1b[31m", "csi\u009b31m", "\u202egnirts"):
             steps += [f"expect:invalid:bucket:{name}:float32:64"]
         ranks = cluster.start([*steps, "barrier", "forever"], job="作業 \U0001f986")
         self.wait_all_ok(ranks, "barrier")

@@ -69,7 +69,8 @@ class UnitTest(ServiceTest):
                             "RestartPreventExitStatus": "78", "RuntimeDirectory": "gradwire",
                             "RuntimeDirectoryPreserve": "restart", "LimitMEMLOCK": "infinity",
                             "ExecReload": "/bin/kill -HUP $MAINPID", "User": "gradwire", "Group": "gradwire",
-                            "WatchdogSec": "10s"}.items():
+                            "WatchdogSec": "10s", "AmbientCapabilities": "CAP_NET_ADMIN",
+                            "CapabilityBoundingSet": "CAP_NET_ADMIN"}.items():
             self.assertEqual(options.get(name), value, name)
         self.assertNotIn("MemoryDenyWriteExecute", options)
         self.assertNotIn("DynamicUser", options)

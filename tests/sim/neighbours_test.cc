@@ -117,7 +117,8 @@ TEST_F(Neighbours, ATransportWithoutHostsIsNotShutAtFirst) {
   EXPECT_THAT(guarded_.admitted, IsEmpty());
 }
 
-TEST_F(Neighbours, WhoCannotBeLetInFailsTheJobAndNoOther) {
+TEST_F(Neighbours, ASystemThatKeepsNobodyOutIsNoFailureButAnErrorIs) {
+  guarded_.answer = Status(Code::kUnsupported, "no filter here");
   auto engine = make_engine();
   EXPECT_TRUE(engine->add_job(job(1, {"10.0.0.2"})).ok());
   guarded_.answer = Status(Code::kResourceExhausted, "too many hosts");

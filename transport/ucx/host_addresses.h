@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/ucx/numeric_address.h"
+#include "transport/ucx/port_filter.h"
 
 namespace gradwire::transport::ucx_internal {
 

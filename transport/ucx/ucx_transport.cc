@@ -100,7 +100,11 @@ std::vector<std::string> UcxTransport::hosts() const {
 
 Status UcxTransport::admit(std::span<const std::string> hosts) {
   const HostAddresses here;
-  return guard_.admit(here.without_own_unless_complete(hosts, here.of_devices(devices())));
+  Status status = guard_.admit(here.without_own_unless_complete(hosts, here.of_devices(devices())));
+  if (status.code() == Code::kUnsupported && !std::exchange(unguarded_, true)) {
+    std::fprintf(stderr, "gradwire: %s; whoever reaches it can end this process\n", status.message().c_str());
+  }
+  return status;
 }
 
 Result<PeerId> UcxTransport::connect(std::string_view address) {

@@ -9,7 +9,7 @@
 // An idle connection may learn late, or never, that its peer is gone; so may one to a host that does not
 // answer.
 //
-// UCX trusts whoever reaches its TCP ports. admit() keeps everybody else away (port_guard.h); names
+// UCX trusts whoever reaches its TCP ports. admit() keeps everybody else away by a filter on the ports; names
 // of this host are told by hosts(): the addresses of the devices in use. This host's own addresses are
 // admitted only where the neighbours name all of them, because one is on this host itself; admit() sees their
 // union and cannot tell who named what.

@@ -110,6 +110,7 @@ class UcxTransport final : public Transport {
   Send* finished_last_ = nullptr;
   bool progressing_ = false;  // inside ucp_worker_progress(), which may not be nested
   bool delivering_ = false;   // inside poll()'s progress, where the receiver may be called
+  bool unguarded_ = false;    // admit() has said that it cannot keep anybody out
   uint64_t refused_ = 0;
 };
 

@@ -99,6 +99,8 @@ class Daemon {
   std::unique_ptr<Timer> look_timer_;   // when to look for them again
   std::unique_ptr<Timer> goodbye_timer_;
   bool publishing_ = false;  // the engine has been asked and has not answered yet
+  bool busy_ = false;        // operations were completed between the last two looks
+  uint64_t operations_ = 0;
   bool pinged_ = false;
   Nanoseconds repaired_at_{};
   std::string last_end_;  // of a job, for the status line

@@ -23,8 +23,7 @@ std::string counted(size_t count, const std::string& what) {
 // The engine is asked, and its answer is written by the control thread: the page's heartbeat moves only while
 // both loops turn. Nothing piles up where one of them does not.
 void Daemon::publish() {
-  const bool idle = members_->size() == 0;
-  publish_timer_->start(idle ? kPublishIdle : kPublishBusy, [this] { publish(); });
+  publish_timer_->start(busy_ ? kPublishBusy : kPublishIdle, [this] { publish(); });
   notifier_.retry();
   if (publishing_) {
     return;
@@ -55,6 +54,11 @@ void Daemon::publish() {
 
 void Daemon::show(const std::vector<JobFacts>& facts, const std::vector<engine::JobSnapshot>& snapshots,
                   uint64_t now_ns) {
+  uint64_t operations = 0;
+  for (const engine::JobSnapshot& job : snapshots) {
+    operations += job.operations;
+  }
+  busy_ = std::exchange(operations_, operations) != operations;
   page_->publish(facts, snapshots, now_ns);
   page_->set_kept(node_->residuals->kept_bytes(), node_->residuals->kept_jobs());
   const Nanoseconds now = scheduler_.now();

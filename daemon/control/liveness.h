@@ -1,9 +1,9 @@
-// Heartbeats on one link: sends one every eighth of the time-out and tells when nothing was heard for the
+// Heartbeats on one link: sends one every sixth of the time-out and tells when nothing was heard for the
 // whole of it and a quarter more. A wait that this process itself overslept does not count against the other
 // side.
 //
 // The quarter: a host that lost its link asks for its neighbours' addresses (ARP) once a second, so that
-// after a break of one second it may speak only after two, and its last beat may have been an eighth earlier.
+// after a break of one second it may speak only after two, and its last beat may have been a sixth earlier.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Liveness {
   Nanoseconds last_heard() const { return heard_; }
 
  private:
-  Nanoseconds beat() const { return timeout_ / 8; }
+  Nanoseconds beat() const { return timeout_ / 6; }
   Nanoseconds patience() const { return timeout_ + timeout_ / 4; }
 
   void wait() {

@@ -216,9 +216,9 @@ TEST(JobEnd, ASilentNodeIsNoticedOnBothSidesWithinThePeerTimeout) {
   cluster.scheduler.advance(seconds(20));  // heartbeats keep it alive
   ASSERT_TRUE(ranks[0]->running());
   *cluster.nodes[1]->cut = true;
-  cluster.scheduler.advance(milliseconds(2200));
+  cluster.scheduler.advance(milliseconds(2100));
   EXPECT_TRUE(ranks[0]->running() && ranks[3]->running()) << "TCP had no time to try again after a break";
-  cluster.scheduler.advance(milliseconds(400));
+  cluster.scheduler.advance(milliseconds(500));
   EXPECT_THAT(ranks[0]->failure().message(),
               AllOf(HasSubstr("node b (ranks 2,3)"), HasSubstr("no heartbeat")));
   EXPECT_THAT(ranks[3]->failure().message(),
@@ -231,7 +231,7 @@ TEST(JobEnd, ABreakThatEndsWithinThePeerTimeoutIsSurvived) {
   for (int phase = 0; phase < 10; ++phase) {
     cluster.scheduler.advance(milliseconds(3000 + 37 * phase));
     *cluster.nodes[1]->cut = true;
-    cluster.scheduler.advance(milliseconds(2000));
+    cluster.scheduler.advance(milliseconds(1800));
     *cluster.nodes[1]->cut = false;
   }
   cluster.scheduler.advance(seconds(5));

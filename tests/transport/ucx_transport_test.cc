@@ -131,6 +131,29 @@ TEST(UcxPeerDeath, AddressOfADeadProcessIsRefusedOrBecomesAnError) {
   }
 }
 
+// A job may end while the connections to its neighbours are being set up. UCX 1.13 aborts the process where
+// its answer to the neighbour's request still waits for the socket when the endpoint is closed.
+TEST(UcxDisconnect, IsSafeAtEveryMomentOfAConnectionsSetup) {
+  for (int step = 0; step < 60; ++step) {
+    Local one;
+    Local other;
+    const auto there = one.transport->connect(other.transport->address()).value();
+    const auto back = other.transport->connect(one.transport->address()).value();
+    const auto payload = pattern(one.transport->max_payload(), 9);
+    one.transport->send(there, bytes_of("x"), payload, &one.sends);
+    other.transport->send(back, bytes_of("x"), payload, &other.sends);
+    for (int i = 0; i < step; ++i) {
+      (i % 3 == 0 ? one : other).transport->poll();
+    }
+    one.transport->disconnect(there);
+    for (int i = 0; i < 50; ++i) {
+      one.transport->poll();
+      other.transport->poll();
+    }
+    other.transport->disconnect(back);
+  }
+}
+
 // Both processes sleep whenever they have nothing to do; a wake-up that got lost would run into the time-out.
 TEST(UcxSleep, NoWakeUpIsLost) {
   Local local;

@@ -23,6 +23,9 @@ size_t UcxTransport::poll() {
   delivering_ = true;
   events += progress();
   delivering_ = false;
+  if (!greeted_.empty()) {
+    events += start_waiting();
+  }
   events += tell_finished();
   if (!failed_.empty()) {
     events += report_errors();
@@ -35,7 +38,8 @@ size_t UcxTransport::poll() {
 
 bool UcxTransport::arm() {
   // Anything but UCS_OK (nearly always UCS_ERR_BUSY) means that sleeping could miss something.
-  return held_.empty() && failed_.empty() && finished_first_ == nullptr && ucp_worker_arm(worker_) == UCS_OK;
+  return held_.empty() && greeted_.empty() && failed_.empty() && finished_first_ == nullptr &&
+         ucp_worker_arm(worker_) == UCS_OK;
 }
 
 size_t UcxTransport::deliver_held() {
@@ -53,7 +57,12 @@ size_t UcxTransport::report_errors() {
   size_t events = 0;
   for (size_t i = 0; i < failed_.size(); ++i) {  // the receiver may disconnect, connect, cause more
     const PeerId id = failed_[i];
-    const Peer* peer = find(id);
+    Peer* peer = find(id);
+    if (peer == nullptr) {
+      continue;
+    }
+    end_waiting(peer);
+    peer = find(id);
     if (peer == nullptr) {
       continue;
     }
@@ -74,8 +83,8 @@ void UcxTransport::disconnect(PeerId id) {
   Peer* peer = closing_.back().get();
   peer->closing = true;
   start_close(peer);
-  // A forced close cancels what waits inside UCX at once; progress collects the rest, unless this is called
-  // from inside it. No code of the user runs until UCX is left.
+  // Progress collects what a forced close has cancelled, unless this is called from inside it. No code of the
+  // user runs until UCX is left.
   if (!progressing_) {
     for (int round = 0; round < kDrainRounds && peer->unfinished > 0; ++round) {
       progress();
@@ -84,23 +93,30 @@ void UcxTransport::disconnect(PeerId id) {
   end_sends(peer);
 }
 
+// A forced close cancels what waits inside UCX at once, and is needed only where that reads the user's
+// memory: it is not safe while a connection is being set up (ucx_greeting.cc). What is closed gently ends
+// when UCX has sent what it holds, or when the connection is lost.
 void UcxTransport::start_close(Peer* peer) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  parameters.flags = peer->failed || peer->unfinished > 0 ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   void* request = ucp_ep_close_nbx(peer->endpoint, &parameters);
   peer->endpoint = nullptr;
   peer->close_request = UCS_PTR_IS_PTR(request) ? request : nullptr;
 }
 
-// The records go back to the pool in tell_finished(), those that UCX still holds when it lets go of them.
+// The records that UCX had go back to the pool in tell_finished(), those that it still holds when it lets go.
 void UcxTransport::end_sends(Peer* peer) {
   Send* send = std::exchange(peer->first, nullptr);
+  peer->waiting_first = peer->waiting_last = nullptr;
   while (send != nullptr) {
     Send* next = send->next;
     SendCompletion* done = std::exchange(send->done, nullptr);
     const bool arrived = send->finished && send->status == UCS_OK;
     send->peer = nullptr;
+    if (!send->started) {
+      release(send);
+    }
     done->on_sent(arrived ? ok_status() : Status(Code::kAborted, "the connection was closed"));
     send = next;
   }

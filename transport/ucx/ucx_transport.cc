@@ -14,16 +14,15 @@ namespace gradwire::transport {
 namespace ucx_internal {
 namespace {
 
-constexpr unsigned kMessageId = 1;
 constexpr int kCloseRounds = 200'000;  // of progress, until closing endpoints are given up
+
+}  // namespace
 
 Status sent_status(ucs_status_t status) {
   return status == UCS_OK ? ok_status()
                           : Status(Code::kUnavailable, std::string("the send failed: UCX says '") +
                                                            ucs_status_string(status) + "'");
 }
-
-}  // namespace
 
 Status UcxTransport::open() {
   auto context = create_context(options_);
@@ -48,15 +47,8 @@ Status UcxTransport::open() {
                                     std::to_string(kMaxHeaderBytes) + " are needed"};
   }
 
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-  handler.id = kMessageId;
-  handler.cb = on_active_message;
-  handler.arg = this;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  GRADWIRE_RETURN_IF_ERROR(
-      status_of(ucp_worker_set_am_recv_handler(worker_, &handler), "cannot receive active messages"));
+  GRADWIRE_RETURN_IF_ERROR(receive(kMessageId, on_active_message));
+  GRADWIRE_RETURN_IF_ERROR(receive(kGreetingId, on_greeting));
   GRADWIRE_RETURN_IF_ERROR(
       status_of(ucp_worker_get_efd(worker_, &event_fd_), "cannot sleep on UCX's events"));
 
@@ -107,31 +99,6 @@ Status UcxTransport::admit(std::span<const std::string> hosts) {
   return status;
 }
 
-Result<PeerId> UcxTransport::connect(std::string_view address) {
-  auto body = unframe_address(address, options_.segment_bytes);
-  GRADWIRE_RETURN_IF_ERROR(body.status());
-  const std::string aligned(*body);  // UCX wants its address where it may read words
-
-  auto peer = std::make_unique<Peer>();
-  peer->transport = this;
-  peer->id = static_cast<PeerId>(peers_.size() + 1);
-  ucp_ep_params_t parameters{};
-  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  parameters.address = reinterpret_cast<const ucp_address_t*>(aligned.data());
-  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  parameters.err_handler.cb = on_endpoint_error;
-  parameters.err_handler.arg = peer.get();
-  if (const auto status = ucp_ep_create(worker_, &parameters, &peer->endpoint); status != UCS_OK) {
-    return status_of(status, "cannot connect to the peer's address");
-  }
-  if (lane_.empty()) {
-    lane_ = lane_of(peer->endpoint);
-  }
-  peers_.push_back(std::move(peer));
-  return peers_.back()->id;
-}
-
 void UcxTransport::send(PeerId id, std::span<const std::byte> header, std::span<const std::byte> payload,
                         SendCompletion* done) {
   Peer* peer = find(id);
@@ -151,19 +118,31 @@ void UcxTransport::send(PeerId id, std::span<const std::byte> header, std::span<
                               std::to_string(kMaxHeaderBytes) + " and " + std::to_string(max_payload())});
   }
   Send* send = acquire(peer, done);
-  send->bytes = header.size() + payload.size();
+  send->payload = payload;
+  send->header_size = header.size();
   if (!header.empty()) {
     std::memcpy(send->header.data(), header.data(), header.size());
   }
+  if (!peer->greeted) {
+    return wait_for_greeting(send);
+  }
+  start(send);
+}
+
+void UcxTransport::start(Send* send) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
   parameters.cb.send = on_send_complete;
   parameters.user_data = send;
-  ucs_status_ptr_t request = ucp_am_send_nbx(peer->endpoint, kMessageId, send->header.data(), header.size(),
-                                             payload.data(), payload.size(), &parameters);
+  send->started = true;
+  ++send->peer->unfinished;
+  ucs_status_ptr_t request =
+      ucp_am_send_nbx(send->peer->endpoint, kMessageId, send->header.data(), send->header_size,
+                      send->payload.data(), send->payload.size(), &parameters);
   if (!UCS_PTR_IS_PTR(request)) {
+    SendCompletion* done = send->done;
     finish(send, UCS_PTR_STATUS(request));
     unlink(send);
     release(send);
@@ -190,7 +169,7 @@ void UcxTransport::finish(Send* send, ucs_status_t status) {
   }
   if (status == UCS_OK) {
     ++counters_.messages_sent;
-    counters_.bytes_sent += send->bytes;
+    counters_.bytes_sent += send->header_size + send->payload.size();
   }
 }
 
@@ -224,6 +203,7 @@ UcxTransport::Send* UcxTransport::acquire(Peer* peer, SendCompletion* done) {
   send->transport = this;
   send->peer = peer;
   send->done = done;
+  send->started = false;
   send->finished = false;
   send->next_finished = nullptr;
   send->previous = nullptr;
@@ -232,7 +212,6 @@ UcxTransport::Send* UcxTransport::acquire(Peer* peer, SendCompletion* done) {
     peer->first->previous = send;
   }
   peer->first = send;
-  ++peer->unfinished;
   return send;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,11 @@
 #include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::transport::ucx_internal {
+
+inline constexpr unsigned kMessageId = 1;
+inline constexpr unsigned kGreetingId = 2;
+
+Status sent_status(ucs_status_t status);  // what the sender is told
 
 class UcxTransport final : public Transport {
  public:
@@ -47,10 +53,12 @@ class UcxTransport final : public Transport {
     UcxTransport* transport = nullptr;
     Send* previous = nullptr;
     Send* next = nullptr;           // in the peer's list, or in the list of free ones
-    Send* next_finished = nullptr;  // in the queue of those to tell
+    Send* next_finished = nullptr;  // in the queue of those to tell, or of those that wait for the greeting
     Peer* peer = nullptr;
     SendCompletion* done = nullptr;  // nullptr once told
-    size_t bytes = 0;
+    std::span<const std::byte> payload;
+    size_t header_size = 0;
+    bool started = false;   // UCX has it
     bool finished = false;  // UCX is done with it
     ucs_status_t status = UCS_OK;
     // UCX reads a header until the send is complete.
@@ -60,8 +68,11 @@ class UcxTransport final : public Transport {
     UcxTransport* transport = nullptr;
     PeerId id = 0;
     ucp_ep_h endpoint = nullptr;
-    Send* first = nullptr;    // not yet told
-    uint32_t unfinished = 0;  // of those, how many UCX holds
+    Send* first = nullptr;          // not yet told
+    uint32_t unfinished = 0;        // of those, how many UCX holds
+    Send* waiting_first = nullptr;  // of those, what waits for the greeting; oldest first
+    Send* waiting_last = nullptr;
+    bool greeted = false;  // our greeting is on its way: what follows is given to UCX at once
     bool closing = false;
     bool failed = false;  // UCX has reported an error
     ucs_status_t error = UCS_OK;
@@ -75,10 +86,19 @@ class UcxTransport final : public Transport {
                                         size_t size, const ucp_am_recv_param_t* parameters);
   static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   static void on_send_complete(void* request, ucs_status_t status, void* send);
+  static ucs_status_t on_greeting(void*, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*);
+  static void on_greeted(void* request, ucs_status_t status, void* peer);
 
   Peer* find(PeerId id) const { return id == 0 || id > peers_.size() ? nullptr : peers_[id - 1].get(); }
   unsigned progress();
   void deliver(std::span<const std::byte> header, std::span<const std::byte> payload);
+  Status receive(unsigned id, ucp_am_recv_callback_t callback);
+  Status greet(Peer* peer);
+  size_t start_waiting();
+  void end_waiting(Peer* peer);
+  static void wait_for_greeting(Send* send);
+  static Send* next_waiting(Peer* peer);
+  void start(Send* send);
   void start_close(Peer* peer);
   void end_sends(Peer* peer);
   size_t tell_finished();
@@ -102,6 +122,7 @@ class UcxTransport final : public Transport {
   TransportCounters counters_;
   std::vector<std::unique_ptr<Peer>> peers_;    // by PeerId - 1; null after disconnect
   std::vector<std::unique_ptr<Peer>> closing_;  // disconnected, but UCX has not finished closing them
+  std::vector<PeerId> greeted_;                 // whose waiting sends may start
   std::vector<PeerId> failed_;                  // errors that the receiver was not told yet
   std::deque<Held> held_;                       // arrived while the receiver could not be called
   std::deque<Send> sends_;

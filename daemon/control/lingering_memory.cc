@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "daemon/control/log.h"
+
 namespace gradwire::control {
 namespace {
 
@@ -70,6 +72,11 @@ std::shared_ptr<void> LingeringMemory::until_gone(int memfd, uint32_t uid, uint6
   const std::lock_guard lock(mutex_);
   const int watched = notices_.valid() ? watch(memfd) : -1;
   if (watched < 0 || pieces_.contains(watched)) {
+    if (watched < 0 && notices_.valid()) {
+      log_warning("memory_not_watched", {{"cause", std::strerror(errno)},
+                                         {"remedy", "raise fs.inotify.max_user_watches"},
+                                         {"effect", "trainers that keep it are not charged for it"}});
+    }
     return charge;
   }
   pieces_[watched] = Piece{uid, bytes, std::move(charge)};

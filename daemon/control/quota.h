@@ -32,7 +32,8 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     limits_ = limits;
   }
 
-  // All of the parts or none; each is given back by itself. `formula` shows how they came about.
+  // All of the parts or none; each is given back by itself, and nothing is nullptr. `formula` shows how they
+  // came about.
   Result<std::vector<Charge>> charge_bytes(uint32_t uid, std::span<const uint64_t> parts,
                                            const std::string& formula) {
     const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
@@ -51,8 +52,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     }
     std::vector<Charge> charges;
     for (const uint64_t part : parts) {
-      bytes_[uid] += part;
-      charges.push_back(token([uid, part](QuotaLedger& self) { self.release(self.bytes_, uid, part); }));
+      charges.push_back(part == 0 ? nullptr : charge(bytes_, uid, part));
     }
     return charges;
   }
@@ -98,8 +98,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   // refused, since it cannot be undone; who holds much of it gets no more sessions.
   Charge charge_closing(uint32_t uid) {
     const std::lock_guard lock(mutex_);
-    ++closing_[uid];
-    return token([uid](QuotaLedger& self) { self.release(self.closing_, uid, 1); });
+    return charge(closing_, uid, 1);
   }
 
   uint32_t buckets_per_job() const {
@@ -118,7 +117,8 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     const std::lock_guard lock(mutex_);
     const uint64_t now = held(bytes_, uid) + kept.uncharged;
     const uint64_t rest = now - std::min(freed, now);
-    return bytes <= limits_.bytes_per_user && rest <= limits_.bytes_per_user - bytes;
+    return check_pieces(uid, kept).ok() && bytes <= limits_.bytes_per_user &&
+           rest <= limits_.bytes_per_user - bytes;
   }
 
  private:
@@ -169,26 +169,23 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
                         std::to_string(kind.limit) +
                         ": end another job, or raise it in the daemon's configuration");
     }
-    ++all[uid];
-    return token([uid, &all](QuotaLedger& self) { self.release(all, uid, 1); });
+    return charge(all, uid, 1);
   }
 
-  // Does not keep the ledger alive: what lingers belongs to the ledger.
-  template <typename Release>
-  Charge token(Release release) {
-    static char held;  // any address that is not null: a token is true
-    return Charge(&held, [weak = weak_from_this(), release](void*) {
+  // `amount`, not 0, until the token is gone, which does not keep the ledger alive: what lingers belongs to
+  // the ledger. Under the lock.
+  Charge charge(Held& held, uint32_t uid, uint64_t amount) {
+    static char any;  // address that is not null: a token is true
+    held[uid] += amount;
+    return Charge(&any, [weak = weak_from_this(), &held, uid, amount](void*) {
       if (const auto self = weak.lock()) {
-        release(*self);
+        const std::lock_guard lock(self->mutex_);
+        const auto found = held.find(uid);
+        if ((found->second -= amount) == 0) {
+          held.erase(found);
+        }
       }
     });
-  }
-  void release(Held& held, uint32_t uid, uint64_t amount) {
-    const std::lock_guard lock(mutex_);
-    const auto found = held.find(uid);
-    if ((found->second -= amount) == 0) {
-      held.erase(found);
-    }
   }
 
   const std::shared_ptr<LingeringMemory> lingering_ = std::make_shared<LingeringMemory>();

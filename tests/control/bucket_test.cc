@@ -248,5 +248,32 @@ TEST(Buckets, ARankThatHasLeftMakesCreationFailAtOnce) {
   EXPECT_THAT(ranks[1]->failure().message(), HasSubstr("rank 3 (node b) has left"));
 }
 
+// An exact bucket has regions to be charged for, and a residual of nothing.
+TEST(Buckets, WhoseJobEndsWhileTheyAreBuiltGiveEverythingBack) {
+  for (const bool exact : {true, false}) {
+    size_t charged = 0;
+    for (int moment = 0; moment < 30; ++moment) {
+      TestCluster cluster({"a"});
+      const auto rank = cluster.join(0, 0, 1);
+      const Manifest manifest{"b0", 0, exact ? 0 : kBucketGradient, {{"w", 4000}}};
+      rank->member->create_bucket(
+          0, manifest,
+          into(rank, [](TestRank& self, const Result<BucketCreated>& made) { self.bucket = made; }));
+      for (int step = 0; step < moment; ++step) {
+        cluster.scheduler.step();
+      }
+      const QuotaLedger& quotas = *cluster.nodes[0]->context->quotas;
+      charged += quotas.held_bytes(7) > 0 ? 1 : 0;
+      rank->bucket.reset();
+      rank->member->trainer_gone(0, "died (pid 1)");
+      (void)quotas.held_bytes(7);  // as another rank's join: what is gone by now is given back
+      cluster.scheduler.settle();
+      rank->bucket.reset();
+      EXPECT_EQ(quotas.held_bytes(7), 0u) << moment;
+    }
+    EXPECT_GT(charged, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::control::testing

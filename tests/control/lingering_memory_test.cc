@@ -3,13 +3,12 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "client/wire/framing.h"
 #include "daemon/control/quota.h"
 #include "daemon/control/shared_memory.h"
 
@@ -87,21 +86,8 @@ TEST_F(Lingering, MemoryIsChargedAsLongAsADescriptorIsOnItsWayInASocket) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   wire::UniqueFd sender(ends[0]), receiver(ends[1]);
   auto memory = make();
-  const int fd = memory->fd()->get();
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-  ASSERT_EQ(sendmsg(sender.get(), &message, 0), 1);
+  const int fds[] = {memory->fd()->get()};
+  ASSERT_TRUE(wire::send_some(sender.get(), "x", fds).ok());
   memory = nullptr;
   EXPECT_EQ(held(), 4096u);
   receiver.reset();
@@ -143,6 +129,16 @@ TEST_F(Lingering, MemoryOfEndedSessionsCountsOnlyIfItIsKept) {
   EXPECT_TRUE(ledger_->charge_bytes(kUser, 10'000, "all").ok());
 }
 
+TEST_F(Lingering, NothingIsChargedForNothing) {
+  auto charges = ledger_->charge_bytes(kUser, std::vector<uint64_t>{4096, 0}, "a page and no residual");
+  ASSERT_TRUE(charges.ok());
+  EXPECT_EQ((*charges)[1], nullptr);
+  (*charges)[0] = nullptr;
+  EXPECT_EQ(held(), 0u);
+  (*charges)[1] = nullptr;
+  EXPECT_EQ(held(), 0u);
+}
+
 TEST_F(Lingering, ManySmallPiecesAreRefusedByTheirNumber) {
   std::vector<void*> mappings;
   for (uint64_t i = 0; i <= QuotaLedger::kMaxKeptPieces; ++i) {
@@ -158,6 +154,7 @@ TEST_F(Lingering, ManySmallPiecesAreRefusedByTheirNumber) {
   }
   EXPECT_THAT(ledger_->charge_session(kUser).status().message(), HasSubstr("16384 are the most"));
   EXPECT_THAT(ledger_->charge_bytes(kUser, 1, "").status().message(), HasSubstr("still keep 16385 pieces"));
+  EXPECT_FALSE(ledger_->fits_bytes(kUser, 1, 10'000)) << "no bytes that are freed help";
   for (void* mapped : mappings) {
     munmap(mapped, 4096);
   }

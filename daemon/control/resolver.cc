@@ -104,7 +104,14 @@ void Resolver::resolve(uint32_t uid, const std::string& host, Reply<Addresses> d
   const State::Key key(uid, host);
   const auto found = state_->waiting.find(key);
   if (found != state_->waiting.end()) {
-    found->second.push_back(std::move(done));
+    if (found->second.size() < kRepliesPerLookup) {
+      found->second.push_back(std::move(done));
+    } else {
+      state_->answer({std::move(done)}, Status(Code::kUnavailable,
+                                               std::to_string(kRepliesPerLookup) + " joins of user " +
+                                                   std::to_string(uid) + " wait for the address of " + host +
+                                                   ", which is the limit; see why the name service is slow"));
+    }
     return;
   }
   if (const Status status = state_->begin(key); !status.ok()) {

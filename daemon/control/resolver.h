@@ -20,6 +20,7 @@ class Resolver {
  public:
   static constexpr size_t kLookups = 64;
   static constexpr size_t kLookupsPerUser = 8;
+  static constexpr size_t kRepliesPerLookup = 64;
 
   using Addresses = std::vector<boost::asio::ip::address>;  // in the order in which to try them
   // Called on a thread of its own; may take any time.

@@ -72,15 +72,7 @@ std::string unknown_option(std::string_view section, std::string_view word) {
 }  // namespace
 
 std::string shown_path(std::string_view path) {
-  std::string shown(path);
-  while (const auto bad = find_bad_byte(shown, false)) {
-    const size_t bytes = first_character(std::string_view(shown).substr(*bad)).bytes;
-    if (bytes == 0) {
-      return "(file)";
-    }
-    shown.replace(*bad, bytes, "?");
-  }
-  return shown;
+  return without_controls(path, '?');
 }
 
 Applier::Applier() {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "config/apply.h"
+#include "config/base/one_line.h"
 #include "config/config.h"
 #include "config/format.h"
 #include "config/text.h"
@@ -60,7 +61,7 @@ Result<std::string> read_file(const std::string& path) {
 
 std::string host_name() {
   char name[256] = {};
-  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0' || find_bad_byte(name, false)) {
+  if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0' || find_control(name)) {
     return "localhost";
   }
   return name;

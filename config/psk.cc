@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "config/base/one_line.h"
 #include "config/text.h"
 
 namespace gradwire::config {
@@ -38,7 +39,7 @@ Result<std::vector<std::byte>> decode(const std::string& path, std::string_view 
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   text = text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-  if (find_bad_byte(text, false)) {
+  if (find_control(text)) {
     return wrong(path,
                  "holds more than one line, control characters or bytes that are not UTF-8; write the key as "
                  "hex digits in one line");

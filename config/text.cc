@@ -5,11 +5,12 @@
 #include "config/base/one_line.h"
 
 namespace gradwire::config {
-std::optional<size_t> find_bad_byte(std::string_view text, bool allow_layout) {
+
+std::optional<size_t> find_bad_byte(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const Character character = first_character(text.substr(i));
     const char c = text[i];
-    const bool layout = allow_layout && (c == '\t' || c == '\n' || c == '\r');
+    const bool layout = c == '\t' || c == '\n' || c == '\r';
     if (character.bytes == 0 || (is_control(character.value) && !layout)) {
       return i;
     }

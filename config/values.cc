@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "config/base/one_line.h"
 #include "config/base/similar.h"
 #include "config/format.h"
 #include "config/text.h"
@@ -59,7 +60,7 @@ Result<double> parse_quantity(std::string_view text, std::span<const Unit> units
 }
 
 Result<std::string> parse_text(const Option& option, std::string_view text) {
-  if (find_bad_byte(text, false)) {
+  if (find_control(text)) {
     return wrong("holds a control character or is not UTF-8");
   }
   if (option.type == Type::kChoice) {
@@ -199,7 +200,7 @@ Status check_ucx_setting(std::string_view name, std::string_view value) {
     return wrong(in_quotes(name) + " has its own option; use transport." +
                  (name == "TLS" ? "tls" : "devices"));
   }
-  if (value.size() > kMaxUcxValueBytes || find_bad_byte(value, false)) {
+  if (value.size() > kMaxUcxValueBytes || find_control(value)) {
     return wrong("the value of " + std::string(name) +
                  " is not UTF-8 text without control characters of at most " +
                  std::to_string(kMaxUcxValueBytes) + " bytes; shorten or correct it");
@@ -208,7 +209,7 @@ Status check_ucx_setting(std::string_view name, std::string_view value) {
 }
 
 Status check_match(std::string_view match) {
-  if (match.empty() || match.size() > kMaxMatchBytes || find_bad_byte(match, false)) {
+  if (match.empty() || match.size() > kMaxMatchBytes || find_control(match)) {
     return wrong(in_quotes(match) + " is not a pattern of layer names; allowed are 1 to " +
                  std::to_string(kMaxMatchBytes) + " bytes of UTF-8 text; write for example \"*.bias\"");
   }

@@ -107,7 +107,7 @@ Status check_bytes(std::string_view text) {
     return {Code::kInvalidArgument,
             at(1, 1, "more than 1MiB; a configuration is smaller, is this the right file?")};
   }
-  if (const auto bad = find_bad_byte(text, true)) {
+  if (const auto bad = find_bad_byte(text)) {
     const std::string_view before = text.substr(0, *bad);
     const auto line = static_cast<int>(std::ranges::count(before, '\n')) + 1;
     const auto column = static_cast<int>(*bad - (before.rfind('\n') + 1)) + 1;

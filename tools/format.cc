@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <iterator>
 
-#include "config/base/one_line.h"
 #include "config/text.h"
 #include "config/units.h"
 
@@ -96,16 +95,6 @@ std::string format_fixed(double value, int digits) {
   char text[400];
   std::snprintf(text, sizeof(text), "%.*f", digits, value);
   return text;
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  while (const auto bad = find_control(text)) {
-    out.append(text.substr(0, *bad)) += '?';
-    text.remove_prefix(*bad);
-    text.remove_prefix(std::max<size_t>(first_character(text).bytes, 1));
-  }
-  return out.append(text);
 }
 
 Result<uint64_t> parse_bytes(std::string_view text) {

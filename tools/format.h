@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/base/one_line.h"
 #include "config/base/result.h"
 
 namespace gradwire::tools {
@@ -18,7 +19,9 @@ std::string format_ratio(uint64_t raw, uint64_t wire);  // "12.3x"; "-" while no
 std::string format_fixed(double value, int digits);
 
 // Text from elsewhere made safe for a terminal: control characters and broken UTF-8 become '?'.
-std::string printable(std::string_view text);
+inline std::string printable(std::string_view text) {
+  return without_controls(text, '?');
+}
 
 // "4KiB", "1.5MiB", "1000": a number of bytes from 1 to 1 TiB, in the units of the configuration.
 // kInvalidArgument.

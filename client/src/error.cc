@@ -1,6 +1,5 @@
 #include "client/src/error.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "client/src/text.h"
@@ -47,14 +46,9 @@ gw_status status_of(Code code) noexcept {
 }  // namespace
 
 gw_status fail(gw_status status, std::string_view sentence) noexcept {
-  size_t bytes = std::min(sentence.size(), kSentenceBytes - 1);
-  // A cut never leaves half a UTF-8 character.
-  while (bytes < sentence.size() && bytes > 0 &&
-         (static_cast<unsigned char>(sentence[bytes]) & 0xc0) == 0x80) {
-    --bytes;
-  }
-  std::memmove(last_sentence, sentence.data(), bytes);
-  last_sentence[bytes] = '\0';
+  const std::string_view shown = beginning(sentence, kSentenceBytes - 1);
+  std::memmove(last_sentence, shown.data(), shown.size());
+  last_sentence[shown.size()] = '\0';
   return status;
 }
 

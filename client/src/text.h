@@ -1,7 +1,6 @@
 // Sentences out of pieces.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -29,14 +28,7 @@ std::string say(const Pieces&... pieces) {
 // At most `limit` bytes of text from elsewhere, for use in a sentence: control characters and bytes that are
 // not UTF-8 become spaces.
 inline std::string excerpt(std::string_view text, size_t limit) {
-  std::string out;
-  for (std::string_view rest = text.substr(0, limit); !rest.empty();) {
-    const Character character = first_character(rest);
-    const size_t bytes = std::max<size_t>(character.bytes, 1);
-    out += character.bytes == 0 || is_control(character.value) ? " " : rest.substr(0, bytes);
-    rest.remove_prefix(bytes);
-  }
-  return out + (text.size() > limit ? "..." : "");
+  return without_controls(text.substr(0, limit), ' ') + (text.size() > limit ? "..." : "");
 }
 
 // Why the epoch has ended, for a caller.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace gradwire {
@@ -54,6 +55,27 @@ inline std::optional<size_t> find_control(std::string_view text) {
     i += character.bytes;
   }
   return std::nullopt;
+}
+
+// At most `most` bytes of its beginning, never half a character of UTF-8.
+inline std::string_view beginning(std::string_view text, size_t most) {
+  size_t length = most < text.size() ? most : text.size();
+  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0U) == 0x80U) {
+    --length;
+  }
+  return text.substr(0, length);
+}
+
+// `instead` for every control character, and for every byte that is not UTF-8.
+inline std::string without_controls(std::string_view text, char instead) {
+  std::string out;
+  while (const auto bad = find_control(text)) {
+    out.append(text.substr(0, *bad)) += instead;
+    text.remove_prefix(*bad);
+    const size_t bytes = first_character(text).bytes;
+    text.remove_prefix(bytes > 0 ? bytes : 1);
+  }
+  return out.append(text);
 }
 
 }  // namespace gradwire

@@ -2,11 +2,11 @@
 // engine know. The records are blank before, and have no place yet.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "client/layout/counters_layout.h"
+#include "config/base/one_line.h"
 #include "daemon/control/member.h"
 #include "daemon/engine/snapshot.h"
 
@@ -19,14 +19,16 @@ struct Blank {
   Record record;
 };
 
-// Cut to the field's size; the field is zero before.
+// Cut to the field's size, between characters; the field is zero before.
 template <size_t N>
 void put(char (&field)[N], const std::string& text) {
-  std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+  const std::string_view shown = beginning(text, N - 1);
+  std::memcpy(field, shown.data(), shown.size());
 }
 
 void fill(const JobFacts& job, const engine::JobSnapshot& snapshot, layout::JobRecord* record);
-void fill(uint64_t job, const JobFacts::Rank& rank, const engine::JobSnapshot& snapshot,
+// `seen` is nullptr where the engine does not know the rank.
+void fill(uint64_t job, const JobFacts::Rank& rank, const engine::RankSnapshot* seen,
           layout::RankRecord* record);
 void fill(uint64_t job, const engine::BucketSnapshot& bucket, layout::BucketRecord* record);
 void fill(uint64_t job, uint64_t id, const JobFacts::Peer& peer, const std::string& path,

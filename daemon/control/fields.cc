@@ -222,18 +222,7 @@ std::string to_hex(std::string_view bytes) {
 }
 
 std::string clean(std::string_view text, size_t limit) {
-  size_t length = std::min(limit, text.size());
-  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
-    --length;  // not in the middle of a character
-  }
-  std::string result;
-  for (text = text.substr(0, length); !text.empty();) {
-    const Character character = first_character(text);
-    const size_t bytes = std::max<size_t>(character.bytes, 1);  // write_document() sees to odd bytes
-    result += character.bytes > 0 && is_control(character.value) ? " " : text.substr(0, bytes);
-    text.remove_prefix(bytes);
-  }
-  return result;
+  return without_controls(beginning(text, limit), ' ');
 }
 
 }  // namespace gradwire::control

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/include/gradwire/gradwire.h"
+#include "config/base/one_line.h"
 #include "daemon/engine/core.h"
 
 namespace gradwire::engine {
@@ -11,8 +12,9 @@ namespace gradwire::engine {
 namespace {
 
 void write_abort(layout::SessionHeader& session, const std::string& cause) {
-  const std::string shown = beginning(cause, layout::kCauseBytes - 1);
-  std::memcpy(session.abort_cause, shown.c_str(), shown.size() + 1);
+  const std::string_view shown = beginning(cause, layout::kCauseBytes - 1);
+  std::memcpy(session.abort_cause, shown.data(), shown.size());
+  session.abort_cause[shown.size()] = '\0';
   // Pairs with the client's acquire load: who sees the status sees the cause.
   session.abort_status.store(GW_ERR_ABORTED, std::memory_order_release);
 }

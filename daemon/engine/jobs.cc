@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "config/base/one_line.h"
 #include "daemon/engine/core.h"
 #include "daemon/engine/shards.h"
 
@@ -61,17 +62,9 @@ std::string node_label(const Job& job, uint32_t node) {
   return label;
 }
 
-std::string beginning(const std::string& text, size_t most) {
-  size_t length = std::min(most, text.size());
-  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) {
-    --length;
-  }
-  return text.substr(0, length);
-}
-
 std::string bucket_label(const std::string& name, uint32_t bucket) {
   constexpr size_t kShown = 100;  // bytes
-  const std::string shown = name.empty() ? "" : " \"" + beginning(name, kShown) + "\"";
+  const std::string shown = name.empty() ? "" : " \"" + std::string(beginning(name, kShown)) + "\"";
   return "bucket" + shown + " (" + std::to_string(bucket) + ")";
 }
 

@@ -195,8 +195,6 @@ struct Job {
   std::vector<std::unique_ptr<Bucket>> storage;
 };
 
-// As much of a text's beginning as fits into `most` bytes, in whole characters (UTF-8).
-std::string beginning(const std::string& text, size_t most);
 // For sentences: of a long name only the beginning, which leaves room for the rest.
 std::string bucket_label(const std::string& name, uint32_t bucket);
 

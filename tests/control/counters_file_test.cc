@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "daemon/control/counters_page.h"
+#include "tests/control/runtime_directory.h"
 
 namespace gradwire::control {
 namespace {
@@ -23,17 +24,8 @@ using ::testing::HasSubstr;
 
 constexpr size_t kMagicBytes = sizeof(layout::kCountersMagic);
 
-class CountersFiles : public ::testing::Test {
+class CountersFiles : public Runtime {
  protected:
-  CountersFiles() {
-    char name[] = "/tmp/gradwire-counters-XXXXXX";
-    directory_ = mkdtemp(name);
-    path_ = directory_ + "/counters";
-  }
-  ~CountersFiles() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
   std::string content() const {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -45,7 +37,7 @@ class CountersFiles : public ::testing::Test {
   // As many files as the page is made of: leftovers would pile up.
   ptrdiff_t files() const { return std::distance(std::filesystem::directory_iterator(directory_), {}); }
 
-  std::string directory_, path_;
+  std::string path_ = directory_ + "/counters";
 };
 
 std::unique_ptr<CountersFile> filled(const std::string& directory, const std::string& text) {
@@ -143,9 +135,11 @@ TEST_F(CountersFiles, WaitForAReaderThatTriesTheLock) {
   EXPECT_EQ(files(), 1);
   Status status(Code::kInternal, "install() did not return");
   std::thread installing([&] { status = file->install(60'000); });
-  while (files() < 2) {  // its file is there before it asks for the lock
+  for (int looks = 0; files() < 2 && looks < 20'000;
+       ++looks) {  // its file is there before it asks for the lock
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  EXPECT_EQ(files(), 2);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_TRUE(shows("dead"));
   reader.reset();

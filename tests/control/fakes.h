@@ -342,7 +342,7 @@ class TestCluster {
     join.placed =
         into(result, [](TestRank& self, const std::shared_ptr<Member>& member) { self.member = member; });
     join.aborted = into(result, [](TestRank& self, const Status& cause) { self.aborted = cause; });
-    result->member = nodes[node]->members->join(
+    nodes[node]->members->join(
         {options.uid, options.job, options.run_id}, "a:7470", std::move(join),
         into(result, [](TestRank& self, const Result<Joined>& joined) { self.joined = joined; }));
     if (options.settle) {

@@ -12,6 +12,7 @@
 #include "daemon/control/large_documents.h"
 #include "daemon/control/liveness.h"
 #include "daemon/control/peer_network.h"
+#include "tests/control/runtime_directory.h"
 
 namespace gradwire::control {
 namespace {
@@ -20,14 +21,8 @@ using ::testing::HasSubstr;
 using Tcp = asio::ip::tcp;
 using std::chrono::milliseconds;
 
-class Peers : public ::testing::Test {
+class Peers : public Runtime {
  protected:
-  Peers() {
-    char name[] = "/tmp/gradwire-control-XXXXXX";
-    directory_ = mkdtemp(name);
-  }
-  ~Peers() override { std::filesystem::remove_all(directory_); }
-
   std::unique_ptr<PeerNetwork> network(const std::string& key, const std::string& listen = "127.0.0.1",
                                        uint64_t max_document = 1 << 20, Resolver::Lookup lookup = nullptr) {
     config::PeerOptions options;
@@ -87,7 +82,6 @@ class Peers : public ::testing::Test {
   }
 
   const std::string key_ = "a key of at least sixteen bytes";
-  std::string directory_;
   int files_ = 0;
   asio::io_context context_;
   AsioScheduler scheduler_{context_};

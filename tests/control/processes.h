@@ -73,7 +73,6 @@ std::chrono::milliseconds processor_time(pid_t pid);
 bool eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = std::chrono::seconds(10));
 
-// A trainer: runs `body` in a child and reports what it returned.
 // gw_join with everything said, so that this process's environment does not matter. Empty rendezvous: a job
 // of one node.
 gw_status join_job(const char* name, int rank, int world, const std::string& socket,
@@ -84,6 +83,7 @@ struct Outcome {
   std::string message;  // gw_last_error
   double value = 0;
 };
+// A trainer: runs `body` in a child and reports what it returned.
 class Trainer {
  public:
   explicit Trainer(const std::function<Outcome()>& body);

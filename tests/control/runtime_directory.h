@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 
 namespace gradwire::control {
@@ -13,9 +14,15 @@ class Runtime : public ::testing::Test {
  protected:
   Runtime() {
     char name[] = "/tmp/gradwire-control-XXXXXX";
-    directory_ = mkdtemp(name);
+    if (mkdtemp(name) == nullptr) {
+      throw std::runtime_error("cannot make a directory in /tmp");
+    }
+    directory_ = name;
   }
-  ~Runtime() override { std::filesystem::remove_all(directory_); }
+  ~Runtime() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
   std::string directory_;
 };
 

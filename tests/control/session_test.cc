@@ -79,14 +79,14 @@ TEST(Sessions, AreFreeToTheirUserWhenTheLeaveIsAnswered) {
   Trainer trainer(cluster, 0);
   trainer.join(0, 1);
   ASSERT_EQ(trainer.heard.back()["type"], "joined") << trainer.heard.back();
-  EXPECT_FALSE(trainer.session->fresh());
+  EXPECT_FALSE(trainer.session->without_job());
   Trainer other(cluster, 0);
   other.join(0, 1);
   EXPECT_THAT(other.heard.back()["message"].get<std::string>(), HasSubstr("quotas.sessions_per_user is 1"));
   ASSERT_TRUE(trainer.say(R"({"type":"leave","id":2})").ok());
   ASSERT_EQ(trainer.heard.back()["type"], "ok") << trainer.heard.back();
   // The connection is still there; until it ends it counts with those that have not joined.
-  EXPECT_TRUE(trainer.session->fresh());
+  EXPECT_TRUE(trainer.session->without_job());
   other.join(0, 1);
   EXPECT_EQ(other.heard.back()["type"], "joined") << other.heard.back();
 }

@@ -11,6 +11,7 @@
 #include "daemon/control/local_server.h"
 #include "tests/control/fakes.h"
 #include "tests/control/lingering_sockets.h"
+#include "tests/control/runtime_directory.h"
 
 namespace gradwire::control {
 namespace {
@@ -19,11 +20,9 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-class Trainers : public ::testing::Test {
+class Trainers : public Runtime {
  protected:
   Trainers() {
-    char name[] = "/tmp/gradwire-sockets-XXXXXX";
-    directory_ = mkdtemp(name);
     options_.socket = directory_ + "/socket";
     context().reaper = std::make_shared<SocketReaper>(
         [quotas = context().quotas](uint32_t uid) { return quotas->charge_closing(uid); });
@@ -36,7 +35,6 @@ class Trainers : public ::testing::Test {
     server_.reset();
     // The listener, too, is closed by a thread: the next test counts descriptors.
     EXPECT_TRUE(soon([&] { return context().reaper->waiting() == 0; }));
-    std::filesystem::remove_all(directory_);
   }
   NodeContext& context() { return *node_.context; }
   int connect() const {
@@ -83,7 +81,6 @@ class Trainers : public ::testing::Test {
 
   testing::TestCluster cluster_{{"a"}};
   testing::TestNode& node_ = *cluster_.nodes[0];
-  std::string directory_;
   config::NodeOptions options_;
   asio::io_context io_;
   std::optional<LocalServer> server_;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "daemon/control/counters_records.h"
@@ -133,7 +134,7 @@ bool CountersPage::make_room(Slots& slots, uint32_t uid) {
 }
 
 void CountersPage::erase_record(Slots& slots, Slots::Key key) {
-  const auto slot = static_cast<size_t>(slots.take(key, 0));  // it has one
+  const auto slot = static_cast<size_t>(slots.release(key));
   if (&slots == &jobs_) {
     job_table_.erase(slot);
   } else if (&slots == &ranks_) {
@@ -143,7 +144,6 @@ void CountersPage::erase_record(Slots& slots, Slots::Key key) {
   } else {
     peer_table_.erase(slot);
   }
-  slots.release(key);
 }
 
 void CountersPage::erase_job(uint64_t job) {
@@ -206,13 +206,18 @@ void CountersPage::write_job(const JobFacts& job, const engine::JobSnapshot& sna
 }
 
 void CountersPage::write_ranks(const JobFacts& job, const engine::JobSnapshot& snapshot) {
+  std::unordered_map<uint32_t, const engine::RankSnapshot*> seen;
+  for (const engine::RankSnapshot& rank : snapshot.ranks) {
+    seen[rank.rank] = &rank;
+  }
   for (const JobFacts::Rank& rank : job.ranks) {
     const int slot = take(ranks_, {job.id, 1 + uint64_t{rank.rank}}, job.identity.uid);
     if (slot < 0) {
       continue;
     }
     Blank<RankRecord> blank;
-    fill(job.id, rank, snapshot, &blank.record);
+    const auto found = seen.find(rank.rank);
+    fill(job.id, rank, found == seen.end() ? nullptr : found->second, &blank.record);
     rank_table_.put(static_cast<size_t>(slot), blank.record);
   }
 }

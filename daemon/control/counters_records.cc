@@ -21,20 +21,18 @@ void fill(const JobFacts& job, const engine::JobSnapshot& snapshot, layout::JobR
   put(record->stall, job.ended_ns == 0 ? job.stall : std::string());
 }
 
-void fill(uint64_t job, const JobFacts::Rank& rank, const engine::JobSnapshot& snapshot,
+void fill(uint64_t job, const JobFacts::Rank& rank, const engine::RankSnapshot* seen,
           layout::RankRecord* record) {
   record->state = static_cast<uint32_t>(rank.state);
   record->id = 1 + uint64_t{rank.rank};
   record->job = job;
   record->rank = rank.rank;
   record->pid = rank.pid;
-  for (const engine::RankSnapshot& each : snapshot.ranks) {
-    if (each.rank == rank.rank) {
-      record->submissions = each.submissions;
-      record->late_total_ns = each.late_total_ns;
-      record->late_max_ns = each.late_max_ns;
-      record->late_count = each.late_count;
-    }
+  if (seen != nullptr) {
+    record->submissions = seen->submissions;
+    record->late_total_ns = seen->late_total_ns;
+    record->late_max_ns = seen->late_max_ns;
+    record->late_count = seen->late_count;
   }
 }
 

@@ -56,7 +56,9 @@ void Daemon::show(const std::vector<JobFacts>& facts, const std::vector<engine::
                   uint64_t now_ns) {
   uint64_t operations = 0;
   for (const engine::JobSnapshot& job : snapshots) {
-    operations += job.operations;
+    for (const engine::BucketSnapshot& bucket : job.buckets) {
+      operations += bucket.operations;
+    }
   }
   busy_ = std::exchange(operations_, operations) != operations;
   page_->publish(facts, snapshots, now_ns);

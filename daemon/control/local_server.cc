@@ -319,7 +319,7 @@ void LocalServer::make_room() {
   });
   if (most != users.end() && (all > kMaxUnjoined || most->second.count > kMaxUnjoinedPerUser)) {
     log_warning("trainer_refused", {{"uid", std::to_string(most->first)},
-                                    {"cause", "too many connections that have not joined"}});
+                                    {"cause", "too many connections without a part in a job"}});
     most->second.oldest->end("was closed to make room for others");
   }
 }

@@ -16,8 +16,8 @@
 
 namespace gradwire::control {
 
-// Connections. Those that have not joined are few, and make room for others: the oldest of the user who has
-// most of them goes first.
+// Connections. Those without a part in a job are few, and make room for others: the oldest of the user who
+// has most of them goes first.
 inline constexpr size_t kMaxTrainers = 4096;
 inline constexpr size_t kMaxUnjoined = 1024;
 inline constexpr size_t kMaxUnjoinedPerUser = 256;

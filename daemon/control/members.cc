@@ -2,11 +2,11 @@
 
 namespace gradwire::control {
 
-std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::string& rendezvous,
-                                      LocalJoin join, const Reply<Joined>& reply) {
+void Members::join(const JobIdentity& identity, const std::string& rendezvous, LocalJoin join,
+                   const Reply<Joined>& reply) {
   if (!refusal_.ok()) {
     reply(refusal_);
-    return nullptr;
+    return;
   }
   bury_the_dead(identity);
   std::shared_ptr<Member> member;
@@ -21,14 +21,14 @@ std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::st
                    "rank " + std::to_string(join.rank) + " of " + describe(identity) + " joined on node " +
                        node_.self.name + " (pid " + std::to_string(join.pid) +
                        ") and is already in the running epoch there (pid " + std::to_string(*pid) + ")"));
-      return nullptr;
+      return;
     }
   }
   if (member && member->rendezvous() != rendezvous) {
     reply(Status(Code::kMismatch, "the ranks of " + describe(identity) + " on node " + node_.self.name +
                                       " name different rendezvous: '" + member->rendezvous() + "' and '" +
                                       rendezvous + "' (rank " + std::to_string(join.rank) + ")"));
-    return nullptr;
+    return;
   }
   if (!member) {
     member = std::make_shared<Member>(
@@ -40,7 +40,7 @@ std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::st
                         members_.erase(over.job());
                       },
                       [this, identity, rendezvous](LocalJoin again, const Reply<Joined>& its) {
-                        (void)this->join(identity, rendezvous, std::move(again), its);
+                        this->join(identity, rendezvous, std::move(again), its);
                       }});
     members_[member->job()] = member;
   }
@@ -48,7 +48,6 @@ std::shared_ptr<Member> Members::join(const JobIdentity& identity, const std::st
     join.placed(member);
   }
   member->join(std::move(join), reply);
-  return member;
 }
 
 // A relaunched trainer may be here before the end of the one before it was seen.

@@ -18,9 +18,10 @@ class Members {
   };
   Members(NodeContext& node, Hooks hooks) : node_(node), hooks_(std::move(hooks)) {}
 
-  // Into the forming epoch of that identity, or a new one. nullptr: refused, and the reply has said why.
-  std::shared_ptr<Member> join(const JobIdentity& identity, const std::string& rendezvous, LocalJoin join,
-                               const Reply<Joined>& reply);
+  // Into the forming epoch of that identity, or a new one: join.placed hears of it, unless the reply says why
+  // not.
+  void join(const JobIdentity& identity, const std::string& rendezvous, LocalJoin join,
+            const Reply<Joined>& reply);
 
   std::shared_ptr<Member> find(engine::JobId job) const;
   // From now on nobody joins: what is forming ends, later joins get `cause`. Jobs that run go on.

@@ -1,4 +1,4 @@
-// Sentences about places in the file system that the configuration names.
+// Sentences about places that the configuration names: paths, and addresses to listen on.
 #pragma once
 
 #include <cerrno>

@@ -1,5 +1,7 @@
 #include "daemon/control/session.h"
 
+#include <optional>
+
 #include "daemon/control/log.h"
 #include "daemon/control/process_age.h"
 
@@ -28,36 +30,19 @@ Status check_trainer_versions(Fields& fields, const NodeInfo& self) {
                                       : "update gradwired on this node to " + version));
 }
 
-// The member "id" of an object, without building it.
-class IdFinder final : public nlohmann::json_sax<Json> {
- public:
-  uint64_t id() const { return id_; }
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t value) override {
-    id_ = is_id_ && depth_ == 1 ? value : id_;
-    return true;
+// The request's "id", without building what else it has; 0: none. nullopt: it is no document.
+std::optional<uint64_t> id_of(std::string_view text) {
+  using Event = Json::parse_event_t;
+  const auto shallow = [](int depth, Event event, Json&) {
+    return depth == 0 || (event != Event::object_start && event != Event::array_start);
+  };
+  const Json document = Json::parse(text, shallow, false);
+  if (document.is_discarded()) {
+    return std::nullopt;
   }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return ++depth_ > 0; }
-  bool key(string_t& name) override {
-    is_id_ = depth_ == 1 ? name == "id" : is_id_;
-    return true;
-  }
-  bool end_object() override { return depth_-- > 0; }
-  bool start_array(size_t) override { return ++depth_ > 0; }
-  bool end_array() override { return depth_-- > 0; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
-
- private:
-  int depth_ = 0;
-  bool is_id_ = false;
-  uint64_t id_ = 0;
-};
+  const auto id = document.is_object() ? document.find("id") : document.end();
+  return id != document.end() && id->is_number_unsigned() ? id->get<uint64_t>() : 0;
+}
 
 }  // namespace
 
@@ -67,11 +52,11 @@ Status Session::take(std::string_view text) {
     document(*parsed);
     return ok_status();
   }
-  IdFinder finder;
-  if (parsed.status().code() != Code::kInvalidArgument || !Json::sax_parse(text, &finder)) {
+  const auto id = parsed.status().code() == Code::kInvalidArgument ? id_of(text) : std::nullopt;
+  if (!id) {
     return parsed.status();
   }
-  fail(finder.id(), parsed.status());  // what asks for too much costs the request, not the job
+  fail(*id, parsed.status());  // what asks for too much costs the request, not the job
   return ok_status();
 }
 
@@ -211,9 +196,8 @@ void Session::join(uint64_t id, const Json& document) {
   state_ = State::kJoining;
   asking_ = true;
   const auto self = shared_from_this();
-  (void)members_.join(
-      identity, rendezvous, std::move(join),
-      later([id](Session& session, const Result<Joined>& joined) { session.joined(id, joined); }));
+  members_.join(identity, rendezvous, std::move(join),
+                later([id](Session& session, const Result<Joined>& joined) { session.joined(id, joined); }));
 }
 
 void Session::joined(uint64_t id, const Result<Joined>& joined) {

@@ -34,7 +34,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The trainer is gone, in the words of `why`: "died (pid 12)". The last call.
   void gone(const std::string& why);
   // It has no part in a job: it has not asked to join yet, or has left.
-  bool fresh() const { return state_ == State::kFresh || (state_ == State::kLeft && !asking_); }
+  bool without_job() const { return state_ == State::kFresh || (state_ == State::kLeft && !asking_); }
   int32_t pid() const { return pid_; }
 
  private:

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <new>
 
-#include "daemon/engine/bell.h"
+#include "daemon/engine/plain_bytes.h"
 
 namespace gradwire::control {
 namespace {
@@ -112,7 +112,7 @@ Result<std::shared_ptr<SessionMemory>> make_session_memory(uint32_t rank, uint32
                       std::strerror(errno) + "; raise LimitNOFILE");
   }
   refuse_descriptors(ends[0]);
-  engine::open_bell(ends[0]);
+  engine::keep_urgent_in_line(ends[0]);
   session->daemon_bell.reset(ends[0]);
   session->trainer_bell = std::make_shared<wire::UniqueFd>(ends[1]);
   auto* header = new (session->memory->data()) layout::SessionHeader{};

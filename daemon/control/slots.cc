@@ -55,12 +55,13 @@ std::optional<uint32_t> Slots::richest() const {
   return most == held_.end() ? std::nullopt : std::optional(most->first);
 }
 
-void Slots::release(Key key) {
+int Slots::release(Key key) {
   const auto found = used_.find(key);
   if (found == used_.end()) {
-    return;
+    return -1;
   }
-  free_.push_back(found->second);
+  const int slot = found->second;
+  free_.push_back(slot);
   used_.erase(found);
   const auto owner = owners_.find(key.first);
   const auto held = held_.find(owner->second);
@@ -72,6 +73,7 @@ void Slots::release(Key key) {
   if (next == used_.end() || next->first.first != key.first) {
     owners_.erase(owner);
   }
+  return slot;
 }
 
 }  // namespace gradwire::control

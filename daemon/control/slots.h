@@ -24,7 +24,7 @@ class Slots {
   std::optional<uint32_t> richest() const;
   // The user's last record of the latest job; the user has one.
   Key latest_of(uint32_t uid) const { return *held_.at(uid).rbegin(); }
-  void release(Key key);
+  int release(Key key);  // the place that is free now; -1: it had none
 
  private:
   std::map<Key, int> used_;

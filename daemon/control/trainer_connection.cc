@@ -34,8 +34,8 @@ int open_pidfd(int socket, pid_t pid) {
   return pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1;
 }
 
-Status too_long_before_the_join() {
-  return Status(Code::kCorrupt, "a document before the join is longer than " +
+Status too_long_without_a_job() {
+  return Status(Code::kCorrupt, "a document without a part in a job is longer than " +
                                     std::to_string(kMaxUnjoinedDocument) + " bytes");
 }
 
@@ -121,8 +121,8 @@ void TrainerConnection::take_documents(bool progress) {
       break;
     }
     progress = true;
-    if (session_->fresh() && text->size() > kMaxUnjoinedDocument) {
-      status = too_long_before_the_join();
+    if (session_->without_job() && text->size() > kMaxUnjoinedDocument) {
+      status = too_long_without_a_job();
     } else if (LargeDocuments::is_large(*text)) {
       large_ = std::move(*text);
       LargeDocuments::of(socket_.get_executor()).wait([self = shared_from_this()] { self->take_large(); });
@@ -133,8 +133,8 @@ void TrainerConnection::take_documents(bool progress) {
   if (ended_) {
     return;
   }
-  if (status.ok() && session_->fresh() && reader_.pending() > kMaxUnjoinedDocument) {
-    status = too_long_before_the_join();
+  if (status.ok() && session_->without_job() && reader_.pending() > kMaxUnjoinedDocument) {
+    status = too_long_without_a_job();
   }
   if (status.ok() && !account()) {
     status = Status(Code::kResourceExhausted,
@@ -226,10 +226,10 @@ void TrainerConnection::watch(bool progress) {
   if (ended_) {
     return;
   }
-  const Waiting now = !large_.empty()          ? Waiting::kForNothing
-                      : session_->fresh()      ? Waiting::kForAJoin
-                      : reader_.pending() != 0 ? Waiting::kForTheRest
-                                               : Waiting::kForNothing;
+  const Waiting now = !large_.empty()           ? Waiting::kForNothing
+                      : session_->without_job() ? Waiting::kForAJoin
+                      : reader_.pending() != 0  ? Waiting::kForTheRest
+                                                : Waiting::kForNothing;
   if (now == waiting_ && !progress) {
     return;
   }
@@ -243,7 +243,7 @@ void TrainerConnection::watch(bool progress) {
   deadline_.async_wait([weak = weak_from_this(), now](const error_code& error) {
     const auto self = weak.lock();
     if (self && !error && !self->ended_ && self->waiting_ == now) {
-      self->end(now == Waiting::kForAJoin ? "asked for nothing in time"
+      self->end(now == Waiting::kForAJoin ? "has no part in a job, and asked for none in time"
                                           : "did not send the rest of a document in time" + self->pid_text());
     }
   });

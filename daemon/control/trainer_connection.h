@@ -32,8 +32,8 @@ class TrainerConnection : public std::enable_shared_from_this<TrainerConnection>
   void end(const std::string& why);
 
   uint32_t uid() const { return uid_; }
-  // It has not asked to join: it may be closed to make room for others.
-  bool unjoined() const { return session_ && session_->fresh(); }
+  // It has no part in a job, not asked for or left: it may be closed to make room for others.
+  bool unjoined() const { return session_ && session_->without_job(); }
 
  private:
   enum class Waiting { kForNothing, kForAJoin, kForTheRest };

@@ -9,10 +9,6 @@
 
 namespace gradwire::engine {
 
-void open_bell(int fd) {
-  keep_urgent_in_line(fd);
-}
-
 void ring_bell(int fd) {
   const char ring = 1;
   [[maybe_unused]] const ssize_t sent = ::send(fd, &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "client/layout/ring.h"
-#include "daemon/engine/bell.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/plain_bytes.h"
 
 namespace gradwire::engine {
 
@@ -23,7 +23,7 @@ class TestSession {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, bell_) != 0) {
       std::abort();
     }
-    open_bell(bell_[0]);
+    keep_urgent_in_line(bell_[0]);
     auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, layout::kSessionBytes));
     std::memset(memory, 0, layout::kSessionBytes);
     memory_.reset(memory, [](std::byte* freed) { std::free(freed); });

@@ -154,7 +154,9 @@ class World {
     join.timeout_ms = 60'000;
     join.aborted =
         testing::into(joined, [](testing::TestRank& self, const Status& cause) { self.aborted = cause; });
-    joined->member = cluster_->nodes[0]->members->join(
+    join.placed = testing::into(
+        joined, [](testing::TestRank& self, const std::shared_ptr<Member>& member) { self.member = member; });
+    cluster_->nodes[0]->members->join(
         {7, "job", "0"}, rendezvous, std::move(join),
         testing::into(joined, [](testing::TestRank& self, const Result<Joined>& result) {
           require(!self.joined, "one answer to a join");

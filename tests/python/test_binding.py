@@ -236,7 +236,8 @@ class Binding(unittest.TestCase):
         for code, *lines in ((1, "raise ValueError"), (1, "sys.exit(1)"), (1, "sys.exit('the loss is not finite')"),
                              (3, "raise SystemExit(3)"), (2, "import argparse", "argparse.ArgumentParser().error('x')"),
                              (1, *use, "b.wait()", "sys.exit(1)"), (0, "os._exit(0)"), (-9, "os.kill(os.getpid(), 9)"),
-                             (-2, "os.kill(os.getpid(), 2)"), (0, *use),
+                             (-2, "import signal", "signal.signal(2, signal.default_int_handler)",
+                              "os.kill(os.getpid(), 2)"), (0, *use),
                              (0, "if os.fork() == 0: sys.exit()", "os.wait()", "os._exit(0)")):
             with self.subTest(lines[-1]):
                 self.assertEqual(self.program(*lines), code)

@@ -37,8 +37,9 @@ struct JoinOptions {
   int32_t rank = -1;
   int32_t world = -1;
   int64_t timeout_ms = 0;
-  int64_t wait_ms = 0;  // for a daemon that is not there yet
-  bool fresh = false;   // drop what the daemons kept of this job: one rank's is enough
+  int64_t wait_ms = 0;         // for a daemon that is not there yet
+  bool fresh = false;          // drop what the daemons kept of this job: one rank's is enough
+  bool leave_at_exit = false;  // GW_JOIN_LEAVE_AT_EXIT: std::exit(0) does not destroy a Job on the stack
 };
 
 struct Layer {
@@ -117,7 +118,13 @@ class Job {
     raw.world = options.world;
     raw.timeout_ms = options.timeout_ms;
     raw.wait_ms = options.wait_ms;
-    raw.flags = options.fresh ? GW_JOIN_FRESH : 0;
+    raw.flags = 0;
+    if (options.fresh) {
+      raw.flags |= GW_JOIN_FRESH;
+    }
+    if (options.leave_at_exit) {
+      raw.flags |= GW_JOIN_LEAVE_AT_EXIT;
+    }
     if (Outcome left = leave(); !left) {
       return left;
     }

@@ -82,10 +82,38 @@ bool restore_residual(const LayerState& state, double factor, float* to) {
   return false;
 }
 
+bool is_square_sum(double squares, uint64_t elements) {
+  return squares >= 0 && squares <= kMaxMeanSquare * static_cast<double>(elements);
+}
+
+// Exactly, where the layer is cut as it was. `factor` is on squares.
+bool restore_norms(const LayerState& state, double factor, uint32_t index, const BucketPlan& plan,
+                   Carried& carried) {
+  const SparseLayer& layer = plan.layers[index];
+  if (state.pieces.size() != layer.pieces || !is_square_sum(state.squares * factor, layer.elements)) {
+    return false;
+  }
+  for (uint32_t i = 0; i < layer.pieces; ++i) {
+    const LayerState::Piece& piece = state.pieces[i];
+    if (piece.elements != plan.pieces[layer.first_piece + i].elements ||
+        !is_square_sum(piece.squares * factor, piece.elements)) {
+      return false;
+    }
+  }
+  carried.layer_squares[index] = state.squares * factor;
+  for (uint32_t i = 0; i < layer.pieces; ++i) {
+    carried.piece_squares[layer.first_piece + i] = state.pieces[i].squares * factor;
+  }
+  return true;
+}
+
 void restore_controller(const LayerState& state, double factor, uint32_t index, BucketPlan& plan,
                         Carried& carried) {
   SparseLayer& layer = plan.layers[index];
   layer.control.restore(state.alpha);
+  if (restore_norms(state, factor * factor, index, plan, carried)) {
+    return;
+  }
   const double mean = state.mean_square * factor * factor;
   if (!(mean > 0 && mean <= kMaxMeanSquare)) {
     return;
@@ -107,19 +135,17 @@ FloatBuffer::FloatBuffer(uint64_t count) : count_(count) {
   offset_ = beyond == 0 ? 0 : (kCacheLine - beyond) / sizeof(float);
 }
 
-std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations) {
+std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations) {
   std::vector<LayerState> state;
   if (!plan.has_residual || !(carried.scale > 0)) {
     return state;
   }
-  const size_t offset = carried.residual.offset();
-  const auto residual = std::make_shared<const std::vector<float>>(carried.residual.release());
+  state.reserve(plan.residual_layers.size());
   for (const ResidualLayer& layer : plan.residual_layers) {
     LayerState& kept = state.emplace_back();
     kept.name = layer.name;
     kept.elements = layer.elements;
-    kept.residual = residual;
-    kept.first = offset + layer.first;
+    kept.first = layer.first;
     kept.scale = carried.scale;
     kept.operations = layer.earlier + operations;
     if (layer.sparse == ResidualLayer::kNotSparse) {
@@ -129,9 +155,25 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
     double squares = 0;
     for (uint32_t p = sparse.first_piece; p < sparse.first_piece + sparse.pieces; ++p) {
       squares += carried.piece_squares[p];
+      kept.pieces.push_back({plan.pieces[p].elements, carried.piece_squares[p]});
     }
     kept.alpha = sparse.control.alpha();
     kept.mean_square = squares / static_cast<double>(layer.elements);
+    kept.squares = carried.layer_squares[layer.sparse];
+  }
+  return state;
+}
+
+std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations) {
+  std::vector<LayerState> state = describe_state(plan, carried, operations);
+  if (state.empty()) {
+    return state;
+  }
+  const size_t offset = carried.residual.offset();
+  const auto residual = std::make_shared<const std::vector<float>>(carried.residual.release());
+  for (LayerState& layer : state) {
+    layer.residual = residual;
+    layer.first += offset;
   }
   return state;
 }

@@ -78,6 +78,9 @@ class Compressor final : public BucketReducer {
   std::vector<LayerState> take_state() override {
     return compress::take_state(plan_, carried_, stats_.operations);
   }
+  std::vector<LayerState> describe_state() const override {
+    return compress::describe_state(plan_, carried_, stats_.operations);
+  }
   size_t restore_state(std::span<const LayerState> state) override;
 
   void poison(void* result, uint64_t first, uint64_t count) const override {

@@ -109,6 +109,13 @@ struct LayerState {
   double alpha = 0.0;                                  // sparsity controller; 0: it has none
   double mean_square = 0.0;                            // running mean of S^2 an element; 0: none yet
   uint64_t operations = 0;                             // committed: where the warm start is
+  // The controller's norms as they are; they go on exactly where a layer is cut into the same pieces.
+  struct Piece {
+    uint64_t elements = 0;
+    double squares = 0.0;  // running mean of the piece's sum of squares
+  };
+  double squares = 0.0;       // the same of the layer
+  std::vector<Piece> pieces;  // in order; empty where there is no controller
 };
 
 class BucketReducer {
@@ -163,6 +170,9 @@ class BucketReducer {
   // What would be lost with this reducer, by layer: taken at the end of its life, after which only the
   // destructor may be called. Empty without residuals, or where nothing was committed.
   virtual std::vector<LayerState> take_state() { return {}; }
+  // The same without the residuals, between operations: `first` counts in residual(), whose elements are at
+  // `scale`. The reducer goes on.
+  virtual std::vector<LayerState> describe_state() const { return {}; }
   // Before the first operation: layers of the same name and size go on from there. Others are left alone.
   // Returns how many layers were found.
   virtual size_t restore_state(std::span<const LayerState> state) {

@@ -1,0 +1,313 @@
+// The compression state as bytes: what is written is read, damage is found and named, and training goes on
+// from it as if nothing had happened.
+#include "compress/state_format.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "compress/bytes.h"
+#include "compress/crc32c.h"
+#include "tests/compress/ring_fixture.h"
+
+namespace gradwire::compress {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+LayerState layer(std::string name, std::vector<float> residual) {
+  LayerState state;
+  state.name = std::move(name);
+  state.elements = residual.size();
+  state.residual = std::make_shared<const std::vector<float>>(std::move(residual));
+  state.scale = 1024;
+  state.operations = 77;
+  return state;
+}
+
+StateOrigin origin() {
+  return {5, 3, 2, 6};
+}
+
+// Two buckets and an empty one; values that are easily lost, a layer inside a larger vector.
+std::vector<StateSection> sections() {
+  LayerState sparse = layer("fc.weight", {1.5F, -0.0F, 1e-42F, -3e38F, 0.1F});
+  sparse.alpha = 1.7000000000000002;
+  sparse.mean_square = 0.1;
+  sparse.squares = 0.3;
+  sparse.pieces = {{2, 0.1}, {3, 0.2}};
+  LayerState inner = layer("fc.bias", {9, 8, 7, 6});
+  inner.first = 1;
+  inner.elements = 2;
+  return {{"b0", {std::move(sparse), std::move(inner)}}, {"", {}}, {"größer", {layer("w", {2, 3})}}};
+}
+
+Bytes written(std::vector<StateSection> what, size_t piece = SIZE_MAX) {
+  StateWriter writer(origin(), std::move(what));
+  Bytes bytes(writer.total_bytes() + 9);
+  size_t at = 0;
+  while (!writer.done()) {
+    const size_t count = writer.fill(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)));
+    if (count == 0) {
+      ADD_FAILURE() << "the writer stands still at byte " << at;
+      break;
+    }
+    at += count;
+  }
+  EXPECT_EQ(at, writer.total_bytes());
+  bytes.resize(at);
+  return bytes;
+}
+
+Status read(const Bytes& bytes, StateReader& reader, size_t piece = SIZE_MAX) {
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t count = std::min(piece, bytes.size() - at);
+    GRADWIRE_RETURN_IF_ERROR(reader.feed(std::span(bytes).subspan(at, count)));
+    at += count;
+  }
+  return reader.finish();
+}
+
+Status read(const Bytes& bytes) {
+  StateReader reader;
+  return read(bytes, reader);
+}
+
+void put_crc(Bytes& bytes, size_t from, size_t end) {
+  store(bytes.data() + end, crc32c(std::span(bytes).subspan(from, end - from)));
+}
+
+TEST(Crc32c, IsTheOneOfTheStandard) {
+  const std::string digits = "123456789";
+  const auto bytes = std::as_bytes(std::span(digits));
+  EXPECT_EQ(crc32c(bytes), 0xe3069283U);
+  EXPECT_EQ(crc32c({}), 0U);
+  const Bytes zeros(32);
+  EXPECT_EQ(crc32c(zeros), 0x8a9136aaU);
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    EXPECT_EQ(crc32c(bytes.subspan(cut), crc32c(bytes.first(cut))), 0xe3069283U) << cut;
+  }
+}
+
+TEST(StateFormat, WhatIsWrittenIsReadInPiecesOfAnySize) {
+  const Bytes whole = written(sections());
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{64}, size_t{100}, SIZE_MAX}) {
+    SCOPED_TRACE(piece);
+    EXPECT_EQ(written(sections(), piece), whole);
+    StateReader reader;
+    const Status status = read(whole, reader, piece);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(reader.origin().epoch, 5u);
+    EXPECT_EQ(reader.origin().nodes, 3u);
+    EXPECT_EQ(reader.origin().node_index, 2u);
+    EXPECT_EQ(reader.origin().world, 6u);
+    const auto got = reader.take();
+    const auto expected = sections();
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t s = 0; s < got.size(); ++s) {
+      EXPECT_EQ(got[s].bucket, expected[s].bucket);
+      ASSERT_EQ(got[s].layers.size(), expected[s].layers.size());
+      for (size_t l = 0; l < got[s].layers.size(); ++l) {
+        const LayerState& a = got[s].layers[l];
+        const LayerState& b = expected[s].layers[l];
+        EXPECT_EQ(a.name, b.name);
+        EXPECT_EQ(a.operations, b.operations);
+        EXPECT_EQ(std::tie(a.elements, a.scale, a.alpha, a.mean_square, a.squares),
+                  std::tie(b.elements, b.scale, b.alpha, b.mean_square, b.squares));
+        ASSERT_EQ(a.pieces.size(), b.pieces.size());
+        for (size_t p = 0; p < a.pieces.size(); ++p) {
+          EXPECT_EQ(a.pieces[p].elements, b.pieces[p].elements);
+          EXPECT_EQ(a.pieces[p].squares, b.pieces[p].squares);
+        }
+        for (uint64_t i = 0; i < a.elements; ++i) {
+          EXPECT_EQ(std::bit_cast<uint32_t>((*a.residual)[a.first + i]),
+                    std::bit_cast<uint32_t>((*b.residual)[b.first + i]));
+        }
+      }
+    }
+  }
+}
+
+TEST(StateFormat, NothingAtAllIsAStateToo) {
+  const Bytes bytes = written({});
+  EXPECT_EQ(bytes.size(), 72u);
+  StateReader reader;
+  EXPECT_TRUE(read(bytes, reader).ok());
+  EXPECT_TRUE(reader.take().empty());
+}
+
+TEST(StateFormat, ResidualsMayComeWhenTheyAreWanted) {
+  auto lazy = sections();
+  for (StateSection& section : lazy) {
+    for (LayerState& each : section.layers) {
+      each.residual = nullptr;
+    }
+  }
+  lazy[0].layers[0].first = 4;  // both in one vector
+  StateWriter writer(origin(), std::move(lazy));
+  Bytes bytes(writer.total_bytes());
+  EXPECT_FALSE(writer.wants().has_value()) << "the header comes first";
+  size_t at = writer.fill(bytes);
+  EXPECT_EQ(at, 64u);
+  ASSERT_EQ(writer.wants(), 0u);
+  writer.supply(std::make_shared<const std::vector<float>>(
+      std::vector<float>{9, 8, 7, 6, 1.5F, -0.0F, 1e-42F, -3e38F, 0.1F}));
+  at += writer.fill(std::span(bytes).subspan(at));
+  ASSERT_EQ(writer.wants(), 2u);
+  writer.supply(std::make_shared<const std::vector<float>>(std::vector<float>{2, 3}));
+  at += writer.fill(std::span(bytes).subspan(at));
+  EXPECT_TRUE(writer.done());
+  EXPECT_EQ(at, bytes.size());
+  EXPECT_EQ(bytes, written(sections()));
+}
+
+TEST(StateFormat, EveryTruncationIsNoticed) {
+  const Bytes whole = written(sections());
+  for (size_t length = 0; length < whole.size(); ++length) {
+    const Status status = read(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+    ASSERT_EQ(status.code(), Code::kCorrupt) << length;
+    ASSERT_THAT(status.message(), HasSubstr("ends at byte " + std::to_string(length)));
+  }
+  Bytes longer = whole;
+  longer.push_back(std::byte{0});
+  EXPECT_THAT(read(longer).message(), HasSubstr("something follows its end"));
+}
+
+TEST(StateFormat, EveryFlippedBitIsNoticed) {
+  Bytes bytes = written(sections());
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      bytes[at] ^= std::byte(1 << bit);
+      const Status status = read(bytes);
+      ASSERT_FALSE(status.ok()) << "byte " << at << ", bit " << bit;
+      ASSERT_TRUE(status.code() == Code::kCorrupt || status.code() == Code::kUnsupported);
+      bytes[at] ^= std::byte(1 << bit);
+    }
+  }
+}
+
+TEST(StateFormat, DamageIsNamed) {
+  const Bytes whole = written(sections());
+  Bytes bytes = whole;
+  bytes[bytes.size() - 20] ^= std::byte{1};  // in the last residual
+  EXPECT_THAT(read(bytes).message(), AllOf(HasSubstr("layer \"w\" of bucket \"größer\""),
+                                           HasSubstr("checksum of its residual"), HasSubstr("another copy")));
+  bytes = whole;
+  bytes[0] = std::byte{'P'};
+  EXPECT_THAT(read(bytes).message(), HasSubstr("not a compression state"));
+  bytes = whole;
+  bytes[12] = std::byte{2};
+  put_crc(bytes, 0, 60);
+  EXPECT_EQ(read(bytes).code(), Code::kUnsupported);
+  EXPECT_THAT(read(bytes).message(), HasSubstr("version 2"));
+}
+
+TEST(StateFormat, NumbersThatMakeNoSenseAreRefusedUnderGoodChecksums) {
+  const auto refused = [](auto edit) {
+    auto state = sections();
+    edit(state[0].layers[0]);
+    const Status status = read(written(std::move(state)));
+    EXPECT_EQ(status.code(), Code::kCorrupt) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr("fc.weight"));
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  refused([](LayerState& state) { state.scale = 0; });
+  refused([&](LayerState& state) { state.scale = nan; });
+  refused([](LayerState& state) { state.alpha = -1; });
+  refused([&](LayerState& state) { state.squares = nan; });
+  refused([](LayerState& state) { state.mean_square = std::numeric_limits<double>::infinity(); });
+  refused([](LayerState& state) { state.operations = UINT64_MAX; });
+  refused([](LayerState& state) { state.pieces[0].elements = 1; });
+  refused([](LayerState& state) { state.pieces[1].elements = UINT64_MAX; });
+  refused([](LayerState& state) {
+    state.residual = std::make_shared<const std::vector<float>>(
+        std::vector<float>{0, 0, 0, std::numeric_limits<float>::infinity(), 0});
+  });
+  auto nameless = sections();
+  nameless[0].layers[0].name = "two\nlines";
+  EXPECT_EQ(read(written(std::move(nameless))).code(), Code::kCorrupt);
+}
+
+TEST(StateFormat, AHeaderThatPromisesTooMuchCostsNothing) {
+  const Bytes whole = written(sections());
+  uint64_t asked = 0;
+  StateReader careful([&](uint64_t bytes) {
+    asked = bytes;
+    return Status(Code::kResourceExhausted, "too much");
+  });
+  EXPECT_EQ(read(whole, careful, 1).code(), Code::kResourceExhausted);
+  EXPECT_EQ(asked, whole.size() - 64 + 3 * sizeof(LayerState) + 3 * sizeof(StateSection));
+  for (const uint64_t payload : {UINT64_MAX, uint64_t{1} << 62, uint64_t{100}}) {
+    Bytes bytes = whole;
+    store(bytes.data() + 16, payload);
+    store(bytes.data() + 24, uint64_t{1} << 60);  // layers
+    put_crc(bytes, 0, 60);
+    EXPECT_THAT(read(bytes).message(), HasSubstr("contradict")) << payload;
+  }
+  // A layer that would be longer than the whole state.
+  Bytes bytes = whole;
+  store(bytes.data() + 64 + 12 + 2 + 4 + 8, uint64_t{1} << 39);
+  EXPECT_EQ(read(bytes).code(), Code::kCorrupt);
+}
+
+// Everything of a ring's nodes through bytes into another ring.
+void move_state(LoopbackRing& from, LoopbackRing& to) {
+  for (size_t n = 0; n < from.size(); ++n) {
+    const BucketReducer& node = from.node(n);
+    StateWriter writer(origin(), {{"b", node.describe_state()}});
+    Bytes bytes(writer.total_bytes());
+    size_t at = writer.fill(bytes);
+    ASSERT_TRUE(writer.wants().has_value());
+    const auto residual = node.residual();
+    writer.supply(std::make_shared<const std::vector<float>>(residual.begin(), residual.end()));
+    at += writer.fill(std::span(bytes).subspan(at));
+    ASSERT_EQ(at, bytes.size());
+    StateReader reader;
+    const Status status = read(bytes, reader);
+    ASSERT_TRUE(status.ok()) << status.message();
+    const auto got = reader.take();
+    EXPECT_EQ(to.node(n).restore_state(got[0].layers), got[0].layers.size());
+  }
+}
+
+TEST(StateFormat, TrainingGoesOnBitForBit) {
+  const BucketShape shape = shape_of({30000, 500, 40000, 20000}, 3, 70000);
+  std::vector<CodecSettings> settings(4, codec("laco", 0.02, 2));
+  settings[3].norm = NormChoice::kCurrent;
+  LoopbackRing straight = compressed_ring(shape, settings);
+  LoopbackRing resumed = compressed_ring(shape, settings);
+  RingBuffers buffers(shape, 2);
+  RingBuffers others(shape, 2);
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  const auto step = [&](LoopbackRing& ring, RingBuffers& into, double scale) {
+    const auto done =
+        ring.run(operation(ReduceOp::kAverage, into.ranks(), scale), into.locals(), into.result_starts());
+    ASSERT_TRUE(done.ok() && *done);
+  };
+  for (int i = 0; i < 9; ++i) {
+    buffers.fill([&] { return normal(random); });
+    step(straight, buffers, i < 7 ? 1.0 : 3.0);
+  }
+  move_state(straight, resumed);
+  for (int i = 0; i < 12; ++i) {
+    buffers.fill([&] { return normal(random); });
+    others.gradients = buffers.gradients;
+    const double scale = i < 6 ? 3.0 : 1.0;
+    step(straight, buffers, scale);
+    step(resumed, others, scale);
+    for (size_t n = 0; n < buffers.results.size(); ++n) {
+      ASSERT_EQ(std::memcmp(buffers.results[n].data(), others.results[n].data(),
+                            buffers.results[n].size() * sizeof(float)),
+                0)
+          << "step " << i << ", node " << n;
+      EXPECT_EQ(straight.node(n).stats().warm_stage, resumed.node(n).stats().warm_stage);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::compress

@@ -134,6 +134,7 @@ TEST(UcxPeerDeath, AddressOfADeadProcessIsRefusedOrBecomesAnError) {
 // A job may end while the connections to its neighbours are being set up. UCX 1.13 aborts the process where
 // its answer to the neighbour's request still waits for the socket when the endpoint is closed.
 TEST(UcxDisconnect, IsSafeAtEveryMomentOfAConnectionsSetup) {
+  const auto descriptors = open_descriptors();
   for (int step = 0; step < 60; ++step) {
     Local one;
     Local other;
@@ -151,6 +152,39 @@ TEST(UcxDisconnect, IsSafeAtEveryMomentOfAConnectionsSetup) {
       other.transport->poll();
     }
     other.transport->disconnect(back);
+  }
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+// What UCX keeps of a connection (one direction, until the other side lets go of it) may not grow.
+TEST(UcxDisconnect, LeavesNoMoreSocketsOpenThanTheFirst) {
+  Local one;
+  Local other;
+  const auto poll_both = [&] {
+    for (int i = 0; i < 2000; ++i) {
+      one.transport->poll();
+      other.transport->poll();
+    }
+    return open_descriptors();
+  };
+  uint64_t rounds = 0;
+  const auto round = [&] {
+    ++rounds;
+    const auto there = one.transport->connect(other.transport->address()).value();
+    const auto back = other.transport->connect(one.transport->address()).value();
+    one.transport->send(there, bytes_of("x"), {}, &one.sends);
+    other.transport->send(back, bytes_of("x"), {}, &other.sends);
+    EXPECT_TRUE(one.until([&] {
+      other.transport->poll();
+      return one.sends.total == rounds && other.sends.total == rounds;
+    }));
+    one.transport->disconnect(there);
+    other.transport->disconnect(back);
+    return poll_both();
+  };
+  const auto descriptors = round();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_LE(round(), descriptors);
   }
 }
 

@@ -66,6 +66,7 @@ Status UcxTransport::greet(Peer* peer) {
   if (UCS_PTR_IS_PTR(request)) {
     return ok_status();
   }
+  peer->set_up = true;
   peer->greeted = UCS_PTR_STATUS(request) == UCS_OK;
   return status_of(UCS_PTR_STATUS(request), "cannot connect to the peer's address");
 }
@@ -80,6 +81,7 @@ ucs_status_t UcxTransport::on_greeting(void*, const void*, size_t, void*, size_t
 void UcxTransport::on_greeted(void* request, ucs_status_t status, void* user_data) {
   auto* peer = static_cast<Peer*>(user_data);
   ucp_request_free(request);
+  peer->set_up = true;
   if (status == UCS_OK && !peer->closing) {
     peer->transport->greeted_.push_back(peer->id);
   }

@@ -82,9 +82,11 @@ void UcxTransport::disconnect(PeerId id) {
   closing_.push_back(std::move(peers_[id - 1]));
   Peer* peer = closing_.back().get();
   peer->closing = true;
-  start_close(peer);
-  // Progress collects what a forced close has cancelled, unless this is called from inside it. No code of the
-  // user runs until UCX is left.
+  if (may_close(*peer)) {
+    start_close(peer, UCP_EP_CLOSE_FLAG_FORCE);
+  }
+  // A forced close cancels what waits inside UCX at once; progress collects the rest, unless this is called
+  // from inside it. No code of the user runs until UCX is left.
   if (!progressing_) {
     for (int round = 0; round < kDrainRounds && peer->unfinished > 0; ++round) {
       progress();
@@ -93,13 +95,10 @@ void UcxTransport::disconnect(PeerId id) {
   end_sends(peer);
 }
 
-// A forced close cancels what waits inside UCX at once, and is needed only where that reads the user's
-// memory: it is not safe while a connection is being set up (ucx_greeting.cc). What is closed gently ends
-// when UCX has sent what it holds, or when the connection is lost.
-void UcxTransport::start_close(Peer* peer) {
+void UcxTransport::start_close(Peer* peer, uint32_t flags) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = peer->failed || peer->unfinished > 0 ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  parameters.flags = flags;
   void* request = ucp_ep_close_nbx(peer->endpoint, &parameters);
   peer->endpoint = nullptr;
   peer->close_request = UCS_PTR_IS_PTR(request) ? request : nullptr;
@@ -124,6 +123,12 @@ void UcxTransport::end_sends(Peer* peer) {
 
 void UcxTransport::reap_closed() {
   std::erase_if(closing_, [](const std::unique_ptr<Peer>& peer) {
+    if (peer->endpoint != nullptr) {
+      if (!may_close(*peer)) {
+        return false;
+      }
+      start_close(peer.get(), UCP_EP_CLOSE_FLAG_FORCE);
+    }
     if (peer->close_request != nullptr) {
       if (ucp_request_check_status(peer->close_request) == UCS_INPROGRESS) {
         return false;

@@ -71,7 +71,12 @@ UcxTransport::~UcxTransport() {
     reap_closed();
   }
   for (const auto& peer : closing_) {
-    ucp_request_free(peer->close_request);
+    if (peer->endpoint != nullptr) {
+      start_close(peer.get(), 0);
+    }
+    if (peer->close_request != nullptr) {
+      ucp_request_free(peer->close_request);
+    }
   }
   guard_.release();
   if (worker_ != nullptr) {
@@ -270,8 +275,7 @@ void UcxTransport::deliver(std::span<const std::byte> header, std::span<const st
 // UCX may call this from inside any of its functions; the receiver is told by poll().
 void UcxTransport::on_endpoint_error(void* argument, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(argument);
-  if (!peer->failed && !peer->closing) {
-    peer->failed = true;
+  if (!std::exchange(peer->failed, true) && !peer->closing) {
     peer->error = status;
     peer->transport->failed_.push_back(peer->id);
   }

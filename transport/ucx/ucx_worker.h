@@ -67,12 +67,13 @@ class UcxTransport final : public Transport {
   struct Peer {
     UcxTransport* transport = nullptr;
     PeerId id = 0;
-    ucp_ep_h endpoint = nullptr;
+    ucp_ep_h endpoint = nullptr;    // null once its close has begun
     Send* first = nullptr;          // not yet told
     uint32_t unfinished = 0;        // of those, how many UCX holds
     Send* waiting_first = nullptr;  // of those, what waits for the greeting; oldest first
     Send* waiting_last = nullptr;
     bool greeted = false;  // our greeting is on its way: what follows is given to UCX at once
+    bool set_up = false;   // UCX is done with the greeting, well or not
     bool closing = false;
     bool failed = false;  // UCX has reported an error
     ucs_status_t error = UCS_OK;
@@ -99,7 +100,8 @@ class UcxTransport final : public Transport {
   static void wait_for_greeting(Send* send);
   static Send* next_waiting(Peer* peer);
   void start(Send* send);
-  void start_close(Peer* peer);
+  static bool may_close(const Peer& peer) { return peer.set_up || peer.failed; }
+  static void start_close(Peer* peer, uint32_t flags);
   void end_sends(Peer* peer);
   size_t tell_finished();
   void finish(Send* send, ucs_status_t status);

@@ -1,56 +1,24 @@
 #include "compress/accumulate.h"
 
-#include <algorithm>
-#include <bit>
-
-#include "compress/bytes.h"
-#include "compress/hot.h"
+#include "compress/cpu/kernels.h"
+#include "compress/cpu/reference.h"
 
 namespace gradwire::compress {
-namespace {
 
-GRADWIRE_HOT void add_squares(const float* values, size_t count, double* partial) {
-  size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    for (size_t j = 0; j < 16; ++j) {
-      const double value = values[i + j];
-      partial[j] += value * value;
-    }
-  }
-  for (size_t j = 0; i < count; ++i, ++j) {
-    const double value = values[i];
-    partial[j] += value * value;
-  }
+void add(const float* a, const float* b, float* out, size_t count) {
+  cpu::kernels().add(a, b, out, count);
 }
 
-}  // namespace
-
-GRADWIRE_HOT void add(const float* a, const float* b, float* out, size_t count) {
-  GRADWIRE_INDEPENDENT
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = a[i] + b[i];
-  }
+void add_zero(const float* a, float* out, size_t count) {
+  cpu::kernels().add_zero(a, out, count);
 }
 
-GRADWIRE_HOT void add_zero(const float* a, float* out, size_t count) {
-  GRADWIRE_INDEPENDENT
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = a[i] + 0.0F;
-  }
+void multiply(const float* a, float factor, float* out, size_t count) {
+  cpu::kernels().multiply(a, factor, out, count);
 }
 
-GRADWIRE_HOT void multiply(const float* a, float factor, float* out, size_t count) {
-  GRADWIRE_INDEPENDENT
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = a[i] * factor;
-  }
-}
-
-GRADWIRE_HOT void add_bytes(const std::byte* bytes, const float* a, float* out, size_t count) {
-  GRADWIRE_INDEPENDENT
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = load<float>(bytes + 4 * i) + a[i];
-  }
+void add_bytes(const std::byte* bytes, const float* a, float* out, size_t count) {
+  cpu::kernels().add_bytes(bytes, a, out, count);
 }
 
 void add_locals(std::span<const void* const> locals, uint64_t first, float* values, size_t count) {
@@ -59,24 +27,16 @@ void add_locals(std::span<const void* const> locals, uint64_t first, float* valu
   }
 }
 
-GRADWIRE_HOT uint32_t max_magnitude(const float* values, size_t count) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffff);
-  }
-  return largest;
+uint32_t max_magnitude(const float* values, size_t count) {
+  return cpu::kernels().max_magnitude(values, count);
 }
 
 void SquareSum::add(const float* values, size_t count) {
-  add_squares(values, count, partial_.data());
+  cpu::kernels().add_squares(values, count, partial_.data());
 }
 
 double SquareSum::total() const {
-  double sum = 0;
-  for (const double part : partial_) {
-    sum += part;
-  }
-  return sum;
+  return cpu::plain::total(partial_.data());
 }
 
 double square_sum(const float* values, size_t count) {

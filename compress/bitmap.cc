@@ -1,8 +1,8 @@
 #include "compress/bitmap.h"
 
-#include <bit>
 #include <cstring>
 
+#include "compress/cpu/kernels.h"
 #include "compress/words.h"
 
 namespace gradwire::compress::bitmap {
@@ -19,19 +19,11 @@ bool read(const std::byte* from, uint32_t elements, std::span<uint32_t> position
   if (!padding_is_zero(from, elements)) {
     return false;
   }
-  size_t set = 0;
-  for (size_t at = 0; at < size; at += 8) {
-    set += static_cast<size_t>(std::popcount(load_word(from, at, size)));
-  }
-  if (set != positions.size()) {
+  const cpu::Kernels& kernels = cpu::kernels();
+  if (kernels.count_bits(from, size) != positions.size()) {
     return false;
   }
-  uint32_t* next = positions.data();
-  for (size_t at = 0; at < size; at += 8) {
-    for (uint64_t word = load_word(from, at, size); word != 0; word &= word - 1) {
-      *next++ = static_cast<uint32_t>(at * 8) + static_cast<uint32_t>(std::countr_zero(word));
-    }
-  }
+  kernels.set_bits(from, size, positions.data(), positions.size());
   return true;
 }
 

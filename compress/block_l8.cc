@@ -1,37 +1,37 @@
 #include "compress/block_l8.h"
 
-#include "compress/accumulate.h"
+#include "compress/cpu/kernels.h"
+#include "compress/geometry.h"
 #include "compress/l8.h"
 
 namespace gradwire::compress {
+
+static_assert(kL8Block <= cpu::kFusedBlock);
+
 Result<BlockOutcome> hop_l8(const BlockInput& input, std::byte* out, BlockRecord& record) {
-  float* const sum = input.next;
   const uint32_t elements = input.elements;
-  auto locals = input.locals;
+  cpu::L8Hop hop{.residual = input.residual,
+                 .locals = input.locals,
+                 .first = input.first,
+                 .count = elements,
+                 .codes = reinterpret_cast<uint8_t*>(out + 1),
+                 .next = input.next};
   if (input.arrived != nullptr) {
     const std::byte* const block = input.arrived->take(l8_block_bytes(elements));
     if (block == nullptr) {
       return truncated("an L8 block");
     }
-    l8::decode_add(as_codes(block + 1), elements, std::to_integer<uint32_t>(block[0]), input.residual, sum);
-  } else if (!locals.empty()) {
-    add(input.residual, static_cast<const float*>(locals[0]) + input.first, sum, elements);
-    locals = locals.subspan(1);
-  } else if (sum != input.residual) {
-    std::copy_n(input.residual, elements, sum);
+    hop.arrived = as_codes(block + 1);
+    hop.arrived_scale = std::to_integer<uint32_t>(block[0]);
   }
-  add_locals(locals, input.first, sum, elements);
-
-  const uint32_t largest = max_magnitude(sum, elements);
-  const uint32_t scale = l8::scale_of(largest);
-  out[0] = static_cast<std::byte>(scale);
-  l8::encode_block(sum, elements, scale, reinterpret_cast<uint8_t*>(out + 1));
-  record.residual_sum = square_sum(sum, elements);
+  const cpu::L8HopSums sums = cpu::kernels().l8_hop(hop);
+  out[0] = static_cast<std::byte>(l8::scale_of(sums.largest));
+  record.residual_sum = sums.rest;
   record.sent = elements;
 
   BlockOutcome outcome;
   outcome.bytes = l8_block_bytes(elements);
-  outcome.not_finite = largest >= l8::kInfinity;
+  outcome.not_finite = sums.largest >= l8::kInfinity;
   return outcome;
 }
 

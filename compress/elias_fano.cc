@@ -1,9 +1,10 @@
 #include "compress/elias_fano.h"
 
-#include <bit>
 #include <cstring>
 #include <numbers>
 
+#include "compress/bytes.h"
+#include "compress/cpu/kernels.h"
 #include "compress/words.h"
 
 namespace gradwire::compress::elias_fano {
@@ -29,13 +30,14 @@ void write(std::span<const uint32_t> positions, uint32_t elements, uint32_t low,
   for (const uint32_t position : positions) {
     pending |= static_cast<uint64_t>(position & mask) << filled;
     filled += low;
-    for (; filled >= 8; filled -= 8, pending >>= 8) {
-      *next++ = static_cast<std::byte>(pending & 0xff);
+    if (filled >= 32) {
+      store(next, static_cast<uint32_t>(pending));
+      next += 4;
+      pending >>= 32;
+      filled -= 32;
     }
   }
-  if (filled > 0) {
-    *next = static_cast<std::byte>(pending & 0xff);
-  }
+  std::memcpy(next, &pending, (filled + 7) / 8);
   std::byte* const upper = out + lows;
   std::memset(upper, 0, bytes(elements, count, low) - lows);
   for (uint32_t i = 0; i < count; ++i) {
@@ -53,29 +55,13 @@ bool read(const std::byte* from, uint32_t elements, uint32_t low, std::span<uint
       !padding_is_zero(upper, upper_bits(elements, count, low))) {
     return false;
   }
-  size_t set = 0;
-  for (size_t at = 0; at < upper_size; at += 8) {
-    set += static_cast<size_t>(std::popcount(load_word(upper, at, upper_size)));
-  }
-  if (set != count) {
+  const cpu::Kernels& kernels = cpu::kernels();
+  if (kernels.count_bits(upper, upper_size) != count) {
     return false;
   }
-  const uint32_t mask = (1U << low) - 1;
-  uint32_t i = 0;
-  int64_t previous = -1;
-  bool increasing = true;
-  for (size_t at = 0; at < upper_size; at += 8) {
-    for (uint64_t word = load_word(upper, at, upper_size); word != 0; word &= word - 1, ++i) {
-      const uint32_t bit = static_cast<uint32_t>(at * 8) + static_cast<uint32_t>(std::countr_zero(word));
-      const size_t low_at = size_t{i} * low;
-      const auto remainder = static_cast<uint32_t>(load_word(from, low_at / 8, size) >> (low_at % 8)) & mask;
-      const uint32_t position = ((bit - i) << low) | remainder;
-      increasing &= static_cast<int64_t>(position) > previous;
-      previous = position;
-      positions[i] = position;
-    }
-  }
-  return increasing && previous < static_cast<int64_t>(elements);
+  kernels.set_bits(upper, upper_size, positions.data(), count);
+  return kernels.join_lows(from, size, low, positions.data(), count) &&
+         (count == 0 || positions.back() < elements);
 }
 
 }  // namespace gradwire::compress::elias_fano

@@ -1,36 +1,23 @@
 #include "compress/half.h"
 
-#include "compress/bytes.h"
-#include "compress/hot.h"
+#include "compress/cpu/kernels.h"
 
 namespace gradwire::compress {
 
-GRADWIRE_HOT
 void widen_fp16(const std::byte* from, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = Float16::widen(load<uint16_t>(from + 2 * i));
-  }
+  cpu::kernels().widen_fp16(from, out, count);
 }
 
-GRADWIRE_HOT
 void widen_bf16(const std::byte* from, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = Bfloat16::widen(load<uint16_t>(from + 2 * i));
-  }
+  cpu::kernels().widen_bf16(from, out, count);
 }
 
-GRADWIRE_HOT
 void narrow_fp16(const float* values, float divisor, std::byte* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    store(out + 2 * i, Float16::narrow(values[i] / divisor));
-  }
+  cpu::kernels().narrow_fp16(values, divisor, out, count);
 }
 
-GRADWIRE_HOT
 void narrow_bf16(const float* values, float divisor, std::byte* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    store(out + 2 * i, Bfloat16::narrow(values[i] / divisor));
-  }
+  cpu::kernels().narrow_bf16(values, divisor, out, count);
 }
 
 }  // namespace gradwire::compress

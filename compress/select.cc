@@ -4,7 +4,7 @@
 #include <bit>
 #include <functional>
 
-#include "compress/hot.h"
+#include "compress/cpu/kernels.h"
 #include "compress/l8.h"
 
 namespace gradwire::compress {
@@ -23,28 +23,8 @@ uint32_t threshold_bits(double threshold) {
   return std::max(std::bit_cast<uint32_t>(static_cast<float>(threshold)), 1U);
 }
 
-GRADWIRE_HOT uint32_t select(const float* values, uint32_t count, uint32_t threshold, uint32_t* positions) {
-  constexpr uint32_t kGroup = 32;  // most groups of a sparse selection are skipped after one look
-  uint32_t selected = 0;
-  uint32_t begin = 0;
-  for (; begin + kGroup <= count; begin += kGroup) {
-    uint32_t largest = 0;
-    for (uint32_t i = begin; i < begin + kGroup; ++i) {
-      largest = std::max(largest, magnitude_of(values[i]));
-    }
-    if (largest < threshold) {
-      continue;
-    }
-    for (uint32_t i = begin; i < begin + kGroup; ++i) {
-      positions[selected] = i;
-      selected += magnitude_of(values[i]) >= threshold ? 1 : 0;
-    }
-  }
-  for (uint32_t i = begin; i < count; ++i) {
-    positions[selected] = i;
-    selected += magnitude_of(values[i]) >= threshold ? 1 : 0;
-  }
-  return selected;
+uint32_t select(const float* values, uint32_t count, uint32_t threshold, uint32_t* positions) {
+  return cpu::kernels().select(values, count, threshold, positions);
 }
 
 uint32_t raised_threshold(const float* values, std::span<const uint32_t> positions, uint32_t cap,

@@ -1,0 +1,199 @@
+// Selection and positions, for the instruction set at hand. Included by kernels.cc alone.
+#if defined(GRADWIRE_COMPRESS_CPU_SPARSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_COMPRESS_CPU_SPARSE_INL_H_
+#undef GRADWIRE_COMPRESS_CPU_SPARSE_INL_H_
+#else
+#define GRADWIRE_COMPRESS_CPU_SPARSE_INL_H_
+#endif
+
+#include "compress/cpu/bit_tables.h"
+#include "compress/cpu/dense_inl.h"
+#include "compress/words.h"
+
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::compress::cpu::HWY_NAMESPACE {
+
+// Positions of lanes that reach the threshold. Whole vectors are stored, which overwrites nothing that
+// counts: what was selected never outruns what was looked at.
+class Selector {
+ public:
+  Selector(uint32_t threshold, uint32_t* positions)
+      : below_(hn::Set(DI(), static_cast<int32_t>(threshold - 1))), positions_(positions) {}
+
+  // Four vectors, the first of which starts at `position`. Most groups of a sparse selection end after one
+  // look.
+  HWY_INLINE void take(VF a, VF b, VF c, VF d, uint32_t position) {
+    const DI di;
+    const VI ma = hn::BitCast(di, magnitude_bits(a));
+    const VI mb = hn::BitCast(di, magnitude_bits(b));
+    const VI mc = hn::BitCast(di, magnitude_bits(c));
+    const VI md = hn::BitCast(di, magnitude_bits(d));
+    const VI largest = hn::Max(hn::Max(ma, mb), hn::Max(mc, md));
+    if (HWY_LIKELY(hn::AllFalse(di, hn::Gt(largest, below_)))) {
+      return;
+    }
+    keep(ma, position);
+    keep(mb, position + kLanes);
+    keep(mc, position + 2 * kLanes);
+    keep(md, position + 3 * kLanes);
+  }
+
+  uint32_t count() const { return static_cast<uint32_t>(count_); }
+
+ private:
+  HWY_INLINE void keep(VI magnitude, size_t position) {
+    const DU du;
+    const auto reached = hn::RebindMask(du, hn::Gt(magnitude, below_));
+    const VU numbers = hn::Iota(du, static_cast<uint32_t>(position));
+    count_ += hn::CompressStore(numbers, reached, du, positions_ + count_);
+  }
+
+  VI below_;
+  uint32_t* positions_;
+  size_t count_ = 0;
+};
+
+inline uint32_t select(const float* values, uint32_t count, uint32_t threshold, uint32_t* positions) {
+  const DF df;
+  Selector selector(threshold, positions);
+  uint32_t i = 0;
+  for (; i + kGroup <= count; i += kGroup) {
+    selector.take(hn::LoadU(df, values + i), hn::LoadU(df, values + i + kLanes),
+                  hn::LoadU(df, values + i + 2 * kLanes), hn::LoadU(df, values + i + 3 * kLanes), i);
+  }
+  uint32_t selected = selector.count();
+  for (; i < count; ++i) {
+    positions[selected] = i;
+    selected += plain::magnitude(values[i]) >= threshold ? 1 : 0;
+  }
+  return selected;
+}
+
+template <bool kStream>
+HWY_INLINE uint32_t scan_groups(const Scan& scan, Squares& squares, Selector& selector) {
+  const DF df;
+  uint32_t i = 0;
+  for (; i + kGroup <= scan.count; i += kGroup) {
+    VF a = hn::LoadU(df, scan.base + i);
+    VF b = hn::LoadU(df, scan.base + i + kLanes);
+    VF c = hn::LoadU(df, scan.base + i + 2 * kLanes);
+    VF d = hn::LoadU(df, scan.base + i + 3 * kLanes);
+    for (const void* local : scan.locals) {
+      const float* const gradient = static_cast<const float*>(local) + scan.first + i;
+      a = hn::Add(a, hn::LoadU(df, gradient));
+      b = hn::Add(b, hn::LoadU(df, gradient + kLanes));
+      c = hn::Add(c, hn::LoadU(df, gradient + 2 * kLanes));
+      d = hn::Add(d, hn::LoadU(df, gradient + 3 * kLanes));
+    }
+    put<kStream>(a, scan.sum + i);
+    put<kStream>(b, scan.sum + i + kLanes);
+    put<kStream>(c, scan.sum + i + 2 * kLanes);
+    put<kStream>(d, scan.sum + i + 3 * kLanes);
+    squares.add<0>(a);
+    squares.add<1>(b);
+    squares.add<2>(c);
+    squares.add<3>(d);
+    selector.take(a, b, c, d, scan.position + i);
+  }
+  return i;
+}
+
+inline uint32_t scan(const Scan& scan, double* partials, uint32_t* positions) {
+  Squares squares(partials);
+  Selector selector(scan.threshold, positions);
+  const uint32_t i = scan.stream && can_stream(scan.sum) ? scan_groups<true>(scan, squares, selector)
+                                                         : scan_groups<false>(scan, squares, selector);
+  squares.store(partials);
+  Scan rest = scan;
+  rest.base += i;
+  rest.sum += i;
+  rest.first += i;
+  rest.position += i;
+  rest.count -= i;
+  return selector.count() + plain::scan(rest, partials, positions + selector.count());
+}
+
+// Eight lanes of 32 bits in vectors of at most that many.
+using D8x32 = hn::CappedTag<uint32_t, 8>;
+constexpr size_t kLanes8 = HWY_MIN(kLanes, 8);
+
+inline size_t count_bits(const std::byte* bits, size_t bytes) {
+  size_t set = 0;
+  for (size_t at = 0; at < bytes; at += 8) {
+    set += static_cast<size_t>(std::popcount(load_word(bits, at, bytes)));
+  }
+  return set;
+}
+
+inline void set_bits(const std::byte* bits, size_t bytes, uint32_t* out, size_t count) {
+  const D8x32 du;
+  const hn::Rebind<uint8_t, D8x32> d8;
+  const uint32_t* const end = out + count;
+  size_t at = 0;
+  for (; at < bytes && end - out >= 8; ++at) {
+    const auto byte = std::to_integer<size_t>(bits[at]);
+    const auto base = hn::Set(du, static_cast<uint32_t>(8 * at));
+    for (size_t j = 0; j < 8; j += kLanes8) {
+      const auto numbers = hn::PromoteTo(du, hn::LoadU(d8, kSetBits[byte].data() + j));
+      hn::StoreU(hn::Add(numbers, base), du, out + j);
+    }
+    out += kBitCount[byte];
+  }
+  for (; at < bytes; ++at) {
+    for (uint32_t byte = std::to_integer<uint32_t>(bits[at]); byte != 0; byte &= byte - 1) {
+      *out++ = static_cast<uint32_t>(8 * at) + static_cast<uint32_t>(std::countr_zero(byte));
+    }
+  }
+}
+
+inline bool expand(const std::byte* bits, size_t elements, const uint8_t* codes, size_t available,
+                   uint8_t* out) {
+  const hn::FixedTag<uint8_t, 8> d8;
+  size_t next = 0;
+  size_t i = 0;
+  for (; i + 8 <= elements && available - next >= 8; i += 8) {
+    const auto byte = std::to_integer<size_t>(bits[i / 8]);
+    const auto taken =
+        hn::TableLookupBytesOr0(hn::LoadU(d8, codes + next), hn::LoadU(d8, kExpand[byte].data()));
+    hn::StoreU(taken, d8, out + i);
+    next += kBitCount[byte];
+  }
+  return plain::expand_from(bits, i, elements, codes, available, next, out);
+}
+
+// 8 fields of `low` bits are `low` bytes, so every eight of them start at a byte, and each lies within the
+// four bytes that the shuffle puts into its lane.
+inline bool join_lows(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t count) {
+  const D8x32 du;
+  const hn::Repartition<uint8_t, D8x32> d8;
+  const FieldTable& table = kFields[low];
+  const auto mask = hn::Set(du, (1U << low) - 1);
+  const hn::Repartition<int32_t, D8x32> di;
+  auto increasing = hn::MaskFromVec(hn::Set(di, -1));
+  // The first of all has no predecessor to be compared with.
+  size_t i = HWY_MIN(count, 8);
+  const bool begins_well = plain::join_lows_from(lows, size, low, positions, 0, i);
+  for (; i + 8 <= count && i / 8 * low + 16 <= size; i += 8) {
+    const auto bytes = hn::LoadDup128(d8, reinterpret_cast<const uint8_t*>(lows) + i / 8 * low);
+    for (size_t at = i; at < i + 8; at += kLanes8) {
+      const auto chosen = hn::LoadU(d8, table.bytes.data() + 4 * (at - i));
+      const auto words = hn::BitCast(du, hn::TableLookupBytesOr0(bytes, chosen));
+      const auto field = hn::And(words >> hn::LoadU(du, table.shifts.data() + (at - i)), mask);
+      const auto number = hn::Iota(du, static_cast<uint32_t>(at));
+      const auto high =
+          hn::ShiftLeftSame(hn::Sub(hn::LoadU(du, positions + at), number), static_cast<int>(low));
+      const auto position = hn::Or(high, field);
+      hn::StoreU(position, du, positions + at);
+      const auto before = hn::LoadU(du, positions + at - 1);
+      increasing = hn::And(increasing, hn::Gt(hn::BitCast(di, position), hn::BitCast(di, before)));
+    }
+  }
+  return begins_well && hn::AllTrue(di, increasing) &&
+         plain::join_lows_from(lows, size, low, positions, i, count);
+}
+
+}  // namespace gradwire::compress::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+#endif  // include guard

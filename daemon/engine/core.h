@@ -44,6 +44,7 @@ class Core final : public transport::Receiver {
   std::vector<BucketSequence> completed(JobId id) const;
   JobSnapshot snapshot(JobId id) const;
   JobTraffic traffic(JobId id) const;
+  std::vector<ResultSample> take_results(JobId id);
   std::vector<OperationId> in_flight() const;
   std::vector<JobId> jobs() const;
   EngineCounters counters() const { return counters_; }
@@ -117,6 +118,7 @@ class Core final : public transport::Receiver {
   void expect_arrivals(Bucket& bucket);
   void launch(Bucket& bucket);
   void complete(Bucket& bucket);
+  static void sample_result(Bucket& bucket, uint32_t flags);
   void cancel(Bucket& bucket);
   void retire(Bucket& bucket);
   void retire_if_over(Bucket& bucket);

@@ -81,6 +81,10 @@ JobTraffic Engine::traffic(JobId job) const {
   return impl_->core.traffic(job);
 }
 
+std::vector<ResultSample> Engine::take_results(JobId job) {
+  return impl_->core.take_results(job);
+}
+
 std::vector<OperationId> Engine::in_flight() const {
   return impl_->core.in_flight();
 }

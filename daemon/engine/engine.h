@@ -91,6 +91,15 @@ struct JobTraffic {
   uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0;  // sent
 };
 
+// A hash of a sample of what an operation left in this node's result region. It must be the same on all
+// nodes.
+struct ResultSample {
+  uint32_t bucket = 0;
+  uint64_t sequence = 0;
+  uint64_t hash = 0;
+};
+inline constexpr size_t kMaxResultSamples = 64;  // that take_results() gives at a time
+
 struct OperationId {
   JobId job = 0;
   uint32_t bucket = 0;
@@ -189,6 +198,10 @@ class Engine {
   // Takes time with the number of buckets, but copies no names.
   JobSnapshot snapshot(JobId job) const;
   JobTraffic traffic(JobId job) const;  // of a job that is not known: nothing
+  // Samples of the operations completed since the last call; of more than kMaxResultSamples some, mostly the
+  // same ones on all nodes. Not of jobs on one node, nor of barriers, empty buckets and reduce_scatters,
+  // whose results are different by intent.
+  std::vector<ResultSample> take_results(JobId job);
   // What any local rank has submitted and is not over: also what is complete here, but has messages under way
   // that other nodes wait for. Not of jobs that were aborted. Ascending.
   std::vector<OperationId> in_flight() const;

@@ -243,6 +243,11 @@ JobTraffic Core::traffic(JobId id) const {
   return job == nullptr ? JobTraffic{} : job->traffic;
 }
 
+std::vector<ResultSample> Core::take_results(JobId id) {
+  Job* const job = find(id);
+  return job == nullptr ? std::vector<ResultSample>() : job->samples.take();
+}
+
 std::vector<OperationId> Core::in_flight() const {
   std::vector<OperationId> operations;
   for (const std::unique_ptr<Job>& job : jobs_) {

@@ -204,11 +204,28 @@ void Core::complete(Bucket& bucket) {
   }
   stop_clocks(bucket);
   complete_ranks(bucket, operation.sequence, GW_OK, flags);
+  sample_result(bucket, flags);
   if (bucket.warned) {
     bucket.warned = false;
     listener_.on_progress_after_stall(job.spec.id, bucket.id, operation.sequence);
   }
   retire_if_over(bucket);
+}
+
+// After the ranks were told, who need not wait for it: nobody else writes to the region, and this thread does
+// not before the next operation starts. A reduce_scatter's result is each node's own.
+void Core::sample_result(Bucket& bucket, uint32_t flags) {
+  Job& job = *bucket.job;
+  const Operation& operation = bucket.operation;
+  const size_t bytes = bucket.spec.elements * bucket.dtype_bytes;
+  if (job.spec.nodes == 1 || bytes == 0 || operation.signature.operation == layout::kOpReduceScatter) {
+    return;
+  }
+  const uint64_t lot = operation_lot(job.spec.key, bucket.id, operation.sequence);
+  if (job.samples.wants(lot)) {
+    const std::span<const std::byte> result(static_cast<const std::byte*>(bucket.spec.result), bytes);
+    job.samples.keep(lot, {bucket.id, operation.sequence, hash_result(result, lot, flags)});
+  }
 }
 
 // Nothing of the operation is under way any more, neither from here nor to here.

@@ -14,6 +14,7 @@
 #include "daemon/engine/flat_map.h"
 #include "daemon/engine/intrusive_list.h"
 #include "daemon/engine/message.h"
+#include "daemon/engine/result_samples.h"
 #include "daemon/engine/send_buffer.h"
 #include "daemon/engine/task.h"
 
@@ -189,6 +190,7 @@ struct Job {
   bool any_left = false;
   uint32_t left_rank = 0;
   JobTraffic traffic;
+  ResultSamples samples;
   List<Bucket> yielded;  // operations whose coroutine has let others go first
   List<Bucket> retired;  // operations that are over, sends included
   FlatMap<Bucket> buckets;

@@ -2,8 +2,10 @@
 // same bits, and exact operations give the exact result.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <tuple>
 
 #include "tests/sim/sim_cluster.h"
@@ -119,6 +121,11 @@ std::vector<std::byte> run(uint32_t nodes, uint32_t locals, const Kind& kind, ui
       }
     }
   }
+  const size_t filled =
+      static_cast<size_t>(std::count_if(kShapes.begin(), kShapes.end(), [](const auto& layers) {
+        return std::accumulate(layers.begin(), layers.end(), uint64_t{0}) > 0;
+      }));
+  EXPECT_EQ(cluster.compared_results(), 2 * filled * (nodes - 1));
   return all;
 }
 

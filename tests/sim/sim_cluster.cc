@@ -93,6 +93,9 @@ Cluster::Cluster(const ClusterOptions& options) : options_(options), network_(op
 }
 
 Cluster::~Cluster() {
+  if (options_.expect_equal_results) {
+    EXPECT_TRUE(differing_.empty()) << "the nodes' results of " << differing_.size() << " operations differ";
+  }
   for (const auto& node : nodes_) {
     node->engine.reset();
     node->transport.reset();
@@ -122,6 +125,9 @@ void Cluster::add_bucket_at(uint32_t index, uint32_t bucket, const BucketShape& 
       shape.codec.empty() ? compress::make_exact_reducer(cut, shape.dtype)
                           : compress::make_compressor(cut, settings);
   ASSERT_TRUE(reducer.ok()) << reducer.status().message();
+  if (shape.wrap) {
+    reducer = shape.wrap(index, std::move(reducer).value());
+  }
   const size_t bytes = elements * compress::dtype_size(shape.dtype);
   node.reducers[bucket] = reducer->get();
   node.results[bucket] = std::make_shared<Region>(bytes);
@@ -203,6 +209,22 @@ void Cluster::collect() {
   }
 }
 
+void Cluster::compare_results() {
+  for (const auto& node : nodes_) {
+    if (node->engine == nullptr) {
+      continue;
+    }
+    for (const engine::ResultSample& sample : node->engine->take_results(kJob)) {
+      const std::pair<uint32_t, uint64_t> operation{sample.bucket, sample.sequence};
+      const auto [seen, first] = result_hashes_.try_emplace(operation, sample.hash);
+      compared_ += first ? 0 : 1;
+      if (seen->second != sample.hash) {
+        differing_.insert(operation);
+      }
+    }
+  }
+}
+
 bool Cluster::round() {
   size_t work = 0;
   for (const auto& node : nodes_) {
@@ -221,6 +243,7 @@ bool Cluster::round() {
     }
   }
   collect();
+  compare_results();
   return work > 0;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct ClusterOptions {
   std::vector<uint32_t> rank_node;  // another placement than blocks of local_ranks
   transport::SimOptions network;
   engine::EngineOptions engine;
-  bool abort_on_failure = true;  // as the control plane would: everywhere, with the first cause
+  bool abort_on_failure = true;      // as the control plane would: everywhere, with the first cause
+  bool expect_equal_results = true;  // on all nodes, as far as the engines' samples tell
 };
 
 struct BucketShape {
@@ -36,6 +38,10 @@ struct BucketShape {
   std::string codec;                 // empty: the exact reducer
   compress::CodecSettings settings;  // its codec is replaced by `codec`
   uint32_t shard_message_bytes = 0;  // 0: the transport's; the shards' segments are cut by it
+  // A node's reducer, before its engine gets it.
+  std::function<std::unique_ptr<compress::BucketReducer>(uint32_t node,
+                                                         std::unique_ptr<compress::BucketReducer>)>
+      wrap;
 };
 
 struct Request {
@@ -140,10 +146,14 @@ class Cluster final : public engine::Clock {
   // The cause of the first failure that any listener was told of; ok if none.
   Status failure() const { return failure_; }
   const std::vector<std::byte>& key() const { return key_; }
+  // Results that were compared with another node's, and the operations in which they differed.
+  size_t compared_results() const { return compared_; }
+  const std::set<std::pair<uint32_t, uint64_t>>& differing_results() const { return differing_; }
 
  private:
   bool round();  // one poll of every engine; true if anything happened
   void collect();
+  void compare_results();
 
   ClusterOptions options_;
   transport::SimNetwork network_;
@@ -152,6 +162,9 @@ class Cluster final : public engine::Clock {
   std::vector<std::byte> key_;
   Status failure_;
   uint64_t user_data_ = 0;
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> result_hashes_;  // by bucket and sequence number
+  size_t compared_ = 0;
+  std::set<std::pair<uint32_t, uint64_t>> differing_;
 };
 
 // Nodes that send large buckets in several messages.

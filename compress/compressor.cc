@@ -130,7 +130,7 @@ Status Compressor::begin(const OperationSettings& settings) {
   factor_ = carried_.scale > 0 ? static_cast<float>(scale_ / carried_.scale) : 1.0F;
   inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
   for (size_t i = 0; i < plan_.layers.size(); ++i) {
-    aimed_[i] = plan_.layers[i].control.density(committed(plan_.layers[i]));
+    aimed_[i] = settings.flush ? 1.0 : plan_.layers[i].control.density(committed(plan_.layers[i]));
   }
   return ok_status();
 }

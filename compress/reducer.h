@@ -82,6 +82,8 @@ struct OperationSettings {
   double scale = 1.0;  // loss scaling of this step's gradients; residuals follow it (factor new/old)
   ReduceOp op = ReduceOp::kAverage;
   uint32_t ranks = 1;  // the average's divisor
+  // Every layer goes densely, so that no more than a dense codec's error stays in the residuals.
+  bool flush = false;
 };
 
 struct HopOutcome {

@@ -48,6 +48,9 @@ inline constexpr uint8_t kOpBarrier = 3;    // bucket 0
 inline constexpr uint8_t kOpAllgather = 4;  // reduce_op 0
 inline constexpr uint8_t kOpReduceScatter = 5;
 
+// Of an allreduce: every layer goes densely, so that residuals empty.
+inline constexpr uint8_t kSubmissionFlush = 1u;
+
 inline constexpr uint32_t kBarrierBucket = 0;  // every job has this bucket of no elements
 
 struct Submission {
@@ -59,7 +62,7 @@ struct Submission {
   uint8_t operation;  // kOp...
   uint8_t reduce_op;  // compress::ReduceOp
   uint8_t dtype;      // compress::Dtype of the bucket, checked; of a barrier 0
-  uint8_t flags;      // 0
+  uint8_t flags;      // kSubmission...
   uint8_t reserved[28];
 };
 static_assert(sizeof(Submission) == 64 && std::is_trivially_copyable_v<Submission>);

@@ -74,12 +74,13 @@ Signature signature_of(const MessageHeader& header) {
   signature.scale_bits = header.scale_bits;
   signature.elements = header.elements;
   signature.layout = header.layout;
+  signature.flush = (header.flags & kMessageFlush) != 0;
   return signature;
 }
 
 std::string describe(const Signature& signature) {
   std::ostringstream text;
-  text << operation_name(signature.operation);
+  text << (signature.flush ? "flush" : operation_name(signature.operation));
   if (signature.operation == layout::kOpAllreduce || signature.operation == layout::kOpReduceScatter) {
     text << " " << reduce_op_name(signature.reduce_op);
   }
@@ -137,15 +138,18 @@ std::string_view parse_message(std::span<const std::byte> header, size_t payload
   if (out->sequence == 0) {
     return "the sequence number is 0";
   }
-  if ((out->flags & ~kMessageNotFinite) != 0) {
+  if ((out->flags & ~(kMessageNotFinite | kMessageFlush)) != 0) {
     return "unknown flags are set";
+  }
+  if ((out->flags & kMessageFlush) != 0 && out->operation != layout::kOpAllreduce) {
+    return "only an allreduce can be a flush";
   }
   if (out->payload_bytes != payload_bytes) {
     return "the payload is not as long as the header says";
   }
   const bool grant = out->kind == static_cast<uint8_t>(MessageKind::kGrant);
-  if (grant &&
-      (payload_bytes != 0 || out->hop != 0 || out->chunk != 0 || out->segment != 0 || out->flags != 0)) {
+  if (grant && (payload_bytes != 0 || out->hop != 0 || out->chunk != 0 || out->segment != 0 ||
+                (out->flags & ~kMessageFlush) != 0)) {
     return "a grant carries data";
   }
   return {};

@@ -24,7 +24,9 @@ enum class MessageKind : uint8_t {
 };
 
 inline constexpr uint32_t kMessageMagic = 0x31445747;  // "GWD1"
-inline constexpr uint32_t kMessageNotFinite = 1u;      // flags, bit 0
+// Flags.
+inline constexpr uint32_t kMessageNotFinite = 1u;
+inline constexpr uint32_t kMessageFlush = 2u;  // belongs to the signature; allreduce only
 
 struct MessageHeader {
   std::array<std::byte, 16> key;  // of the job's epoch
@@ -61,6 +63,7 @@ struct Signature {
   uint64_t scale_bits = 0;
   uint64_t elements = 0;
   uint64_t layout = 0;
+  bool flush = false;
   bool operator==(const Signature&) const = default;
 };
 

@@ -49,6 +49,7 @@ void Core::start(Bucket& bucket) {
     settings.scale = std::bit_cast<double>(operation.signature.scale_bits);
     settings.op = static_cast<compress::ReduceOp>(operation.signature.reduce_op);
     settings.ranks = static_cast<uint32_t>(job.spec.rank_node.size());
+    settings.flush = operation.signature.flush;
     const Status status = reducer_of(bucket).begin(settings);
     if (!status.ok()) {
       fail_operation(bucket, status);
@@ -112,6 +113,7 @@ void Core::expect_arrivals(Bucket& bucket) {
   header.layout = operation.signature.layout;
   header.bucket = bucket.id;
   header.root = operation.signature.root;
+  header.flags = operation.signature.flush ? kMessageFlush : 0;
   header.from_node = self;
 }
 

@@ -48,7 +48,7 @@ void Core::send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what) {
   buffer->header.chunk = what.chunk;
   buffer->header.segment = what.segment;
   buffer->header.payload_bytes = what.bytes;
-  buffer->header.flags = what.not_finite ? kMessageNotFinite : 0;
+  buffer->header.flags |= what.not_finite ? kMessageNotFinite : 0;
   buffer->header.checksum = message_checksum(buffer->header);
 
   bucket.counters.raw_bytes += what.raw_bytes;

@@ -21,8 +21,9 @@ std::string rank_label(const Job& job, uint32_t local) {
 }
 
 bool reserved_is_zero(const layout::Submission& submission) {
-  return submission.flags == 0 && std::all_of(std::begin(submission.reserved), std::end(submission.reserved),
-                                              [](uint8_t byte) { return byte == 0; });
+  return (submission.flags & ~layout::kSubmissionFlush) == 0 &&
+         std::all_of(std::begin(submission.reserved), std::end(submission.reserved),
+                     [](uint8_t byte) { return byte == 0; });
 }
 
 }  // namespace
@@ -119,6 +120,9 @@ Status Core::check(const Job& job, uint32_t local, const layout::Submission& sub
   if (!reserved_is_zero(submission)) {
     return Status(Code::kInvalidArgument, what() + "reserved fields are not zero: the client is newer");
   }
+  if ((submission.flags & layout::kSubmissionFlush) != 0 && submission.operation != layout::kOpAllreduce) {
+    return Status(Code::kInvalidArgument, what() + "only an allreduce can be a flush");
+  }
   return ok_status();
 }
 
@@ -135,6 +139,7 @@ void Core::submit(Job& job, uint32_t local, const layout::Submission& submission
   signature.elements = bucket->spec.elements;
   signature.layout = uses_shards(submission.operation) ? bucket->shard_layout : bucket->layout;
   signature.root = submission.root;
+  signature.flush = (submission.flags & layout::kSubmissionFlush) != 0;
   // Where nothing is reduced the reduction means nothing, and the scale where there is no residual.
   const bool allreduce = submission.operation == layout::kOpAllreduce;
   const bool reduces = allreduce || submission.operation == layout::kOpReduceScatter;

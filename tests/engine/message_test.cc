@@ -115,7 +115,7 @@ TEST(Message, RefusesFieldsThatMakeNoSense) {
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(-1.0); }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(std::nan("")); }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(HUGE_VAL); }), "");
-  EXPECT_NE(with([](MessageHeader& h) { h.flags = 2; }), "");
+  EXPECT_NE(with([](MessageHeader& h) { h.flags = 4; }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.payload_bytes = 63; }), "");
 }
 
@@ -134,6 +134,26 @@ TEST(Message, TakesTheKindsThatAnOperationHas) {
       EXPECT_EQ(parse(header, 0) == "", kFits[kind - 1][operation]) << int{kind} << " " << int{operation};
     }
   }
+}
+
+TEST(Message, AFlushIsAnAllreduceWithAFlagInTheSignature) {
+  MessageHeader flush = sample();
+  flush.flags = kMessageFlush;
+  EXPECT_EQ(parse(flush), "");
+  EXPECT_NE(signature_of(flush), signature_of(sample()));
+  EXPECT_EQ(describe(signature_of(flush)),
+            "flush average of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)");
+  flush.flags = kMessageFlush | kMessageNotFinite;
+  EXPECT_EQ(parse(flush), "");
+  flush.operation = layout::kOpReduceScatter;
+  EXPECT_NE(parse(flush), "");
+  MessageHeader grant = sample();
+  grant.kind = static_cast<uint8_t>(MessageKind::kGrant);
+  grant.hop = grant.chunk = grant.segment = grant.payload_bytes = 0;
+  grant.flags = kMessageFlush;
+  EXPECT_EQ(parse(grant, 0), "");
+  grant.flags = kMessageNotFinite;
+  EXPECT_NE(parse(grant, 0), "");
 }
 
 TEST(Message, DescribesSignaturesForPeople) {

@@ -18,11 +18,12 @@ def frame(document: bytes) -> bytes:
     return struct.pack("<I", len(document)) + document
 
 
-def header(kind: int, operation: int, reduce_op: int = 0, root: int = 0, hop: int = 0, payload: int = 0) -> bytes:
+def header(kind: int, operation: int, reduce_op: int = 0, root: int = 0, hop: int = 0, payload: int = 0,
+           flags: int = 0) -> bytes:
     """docs/wire-format.md, "Data messages"; the target puts the checksum right."""
     head = KEY + struct.pack("<IBBBB", 0x31445747, kind, operation, reduce_op, 0)
     head += struct.pack("<QdQQ", 5, 1.0, 1000, 0x1234)
-    return head + struct.pack("<IIIIIIIIQ", 1, root, 0, hop, 0, 0, payload, 0, 0)
+    return head + struct.pack("<IIIIIIIIQ", 1, root, 0, hop, 0, 0, payload, flags, 0)
 
 
 def messages() -> None:
@@ -31,6 +32,7 @@ def messages() -> None:
         ("allgather", header(2, 4, hop=1, payload=64), 64),
         ("reduce_scatter", header(1, 5, 2, hop=1, payload=64), 64),
         ("grant", header(3, 1), 0),
+        ("flush", header(1, 1, 1, payload=400, flags=3), 400),
         ("broadcast", header(4, 2, root=3, payload=4000), 4000),
         ("barrier", header(1, 3), 0),
     ):
@@ -87,9 +89,40 @@ def arrivals() -> None:
     seed("arrivals", "header", bytes([1, 6, 131, 95]))
 
 
+def states() -> None:
+    """docs/state-format.md; the target puts the checksums right."""
+    def layer(name: bytes, values: list[float], pieces: list[tuple[int, float]], numbers: tuple = (1.0, 1.7, 0.1, 0.4)):
+        head = struct.pack("<4sIQ4dQII", b"GWLA", len(name), len(values), *numbers, 7, len(pieces), 0) + name
+        head += b"".join(struct.pack("<Qd", *piece) for piece in pieces)
+        return head + bytes(4) + struct.pack(f"<{len(values)}f", *values) + bytes(4)
+
+    def section(name: bytes, *layers: bytes) -> bytes:
+        return struct.pack("<4sII", b"GWBU", len(name), len(layers)) + name + bytes(4) + b"".join(layers)
+
+    def state(sections: list[bytes], layers: int, version: int = 1) -> bytes:
+        payload = b"".join(sections) + b"GWEN" + bytes(4)
+        head = struct.pack("<8sIIQQQIIIII", b"GWSTATE\n", 0x0A0B0C0D, version, len(payload), layers, 3, len(sections),
+                           2, 1, 4, 0)
+        return head + bytes(4) + payload
+
+    one = section(b"b0", layer(b"fc.weight", [1.5] * 100, [(60, 0.1), (40, 0.3)]), layer(b"fc.bias", [0.0, -2.0], []))
+    whole = state([one, section(b"b1")], 2)
+    seed("state", "whole", bytes([6, 1]) + whole)
+    seed("state", "nothing", bytes([255, 1]) + state([], 0))
+    seed("state", "unsealed", bytes([63, 0]) + whole)
+    seed("state", "cut", bytes([0, 1]) + whole[:300])
+    seed("state", "version", bytes([0, 1]) + state([one], 2, 2))
+    seed("state", "layers", bytes([9, 1]) + state([one], 3))
+    seed("state", "scale", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0], [], (0.0, 0, 0, 0)))], 1))
+    seed("state", "infinite", bytes([9, 1]) + state([section(b"b", layer(b"w", [float("inf")], []))], 1))
+    seed("state", "pieces", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0] * 3, [(2, 0.1), (2, 0.1)]))], 1))
+    seed("state", "twice", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0], []), layer(b"w", [2.0], []))], 2))
+
+
 if __name__ == "__main__":
     messages()
     frames()
     blocks()
     rings()
     arrivals()
+    states()

@@ -181,6 +181,7 @@ layout::Submission Cluster::submission(uint32_t index, uint32_t bucket, const Re
   submission.root = request.root;
   submission.operation = request.operation;
   submission.reduce_op = static_cast<uint8_t>(request.reduce_op);
+  submission.flags = request.flags;
   const auto reducer = nodes_[rank.node]->reducers.find(bucket);
   if (reducer != nodes_[rank.node]->reducers.end()) {
     submission.dtype = static_cast<uint8_t>(reducer->second->dtype());

@@ -49,6 +49,7 @@ struct Request {
   compress::ReduceOp reduce_op = compress::ReduceOp::kSum;
   double scale = 1.0;
   uint32_t root = 0;
+  uint8_t flags = 0;  // layout::kSubmission...
 };
 
 // Memory of one bucket at one rank or node: unaligned sizes stand at the end of their allocation, so that the

@@ -1,0 +1,205 @@
+"""The ring laboratory, and what the convergence suite makes of results."""
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tools", "convergence"))
+import experiments  # noqa: E402
+import report  # noqa: E402
+import ring_lab  # noqa: E402
+import run as runner  # noqa: E402
+
+LAYERS = [("first", 5000), ("bias", 37), ("last", 3000)]
+ELEMENTS = sum(elements for _, elements in LAYERS)
+
+
+def gradients(nodes, seed=1):
+    return numpy.random.default_rng(seed).standard_normal((nodes, ELEMENTS)).astype(numpy.float32)
+
+
+class RingLab(unittest.TestCase):
+    def ring(self, nodes, settings, **rest):
+        ring = ring_lab.Ring(nodes, LAYERS, settings, **rest)
+        self.addCleanup(ring.close)
+        return ring
+
+    def test_none_gives_the_average_of_all_nodes(self):
+        for nodes in (1, 2, 3, 8, 16):
+            given = gradients(nodes)
+            average = numpy.empty(ELEMENTS, numpy.float32)
+            ring = self.ring(nodes, {"codec": "none"})
+            self.assertTrue(ring.allreduce(given, average))
+            numpy.testing.assert_allclose(average, given.mean(axis=0, dtype=numpy.float64), atol=1e-6)
+            counts = ring.counts()
+            self.assertEqual(counts.wire_bytes, 2 * (nodes - 1) * 4 * ELEMENTS)
+            self.assertEqual(counts.raw_bytes, counts.wire_bytes)
+            self.assertEqual((counts.operations, counts.residual_norm, counts.density), (1, 0.0, 1.0))
+
+    def test_whole_numbers_are_averaged_exactly(self):
+        given = numpy.rint(8 * gradients(4))
+        average = numpy.empty(ELEMENTS, numpy.float32)
+        self.ring(4, {"codec": "none"}).allreduce(given, average)
+        numpy.testing.assert_array_equal(average, given.mean(axis=0))
+
+    def test_eight_bits_send_a_quarter_and_a_little(self):
+        ring = self.ring(8, {"codec": "l8"})
+        given = gradients(8)
+        average = numpy.empty(ELEMENTS, numpy.float32)
+        ring.allreduce(given, average)
+        error = numpy.linalg.norm(average - given.mean(axis=0)) / numpy.linalg.norm(average)
+        self.assertLess(error, 0.1)
+        counts = ring.counts()
+        ratio = counts.raw_bytes / counts.wire_bytes
+        self.assertTrue(3.9 < ratio <= 4.0, ratio)
+        self.assertGreater(counts.residual_norm, 0)
+
+    def test_what_a_sparse_ring_delivers_and_keeps_is_what_it_was_given(self):
+        ring = self.ring(4, {"codec": "laco", "density": 0.01, "warm_start_steps": 0})
+        average = numpy.empty(ELEMENTS, numpy.float32)
+        given, delivered = numpy.zeros(ELEMENTS), numpy.zeros(ELEMENTS)
+        constant = gradients(4)
+        for _ in range(300):
+            ring.allreduce(constant, average)
+            given += constant.sum(axis=0)
+            delivered += 4.0 * average
+        kept = numpy.linalg.norm(given - delivered)
+        self.assertLess(kept, 2 * ring.counts().residual_norm)  # the residuals of four nodes point the same way
+        self.assertLess(kept, 0.5 * numpy.linalg.norm(given))
+        self.assertLess(ring.counts().density, 0.1)
+
+    def test_the_same_gradients_give_the_same_bits_in_torch_and_numpy(self):
+        import torch
+
+        given = gradients(2)
+        averages = []
+        for _ in range(2):
+            ring = self.ring(2, {"codec": "laco", "warm_start_steps": 0})
+            average = numpy.empty(ELEMENTS, numpy.float32)
+            ring.allreduce(given, average)
+            averages.append(average.tobytes())
+        tensor = torch.empty(ELEMENTS)
+        self.ring(2, {"codec": "laco", "warm_start_steps": 0}).allreduce(torch.from_numpy(given), tensor)
+        self.assertEqual({*averages, tensor.numpy().tobytes()}, {averages[0]})
+
+    def test_a_step_that_is_not_finite_changes_nothing(self):
+        ring = self.ring(2, {"codec": "l8"})
+        average = numpy.empty(ELEMENTS, numpy.float32)
+        ring.allreduce(gradients(2), average)
+        before = ring.counts().residual_norm
+        bad = gradients(2)
+        bad[1, 77] = numpy.inf
+        self.assertFalse(ring.allreduce(bad, average))
+        self.assertEqual((ring.counts().residual_norm, ring.counts().operations), (before, 1))
+
+    def test_rules_reach_their_layers(self):
+        average = numpy.empty(ELEMENTS, numpy.float32)
+        rules = [{"match": "last", "codec": "none"}]
+        mixed = self.ring(2, {"codec": "l8"}, rules=rules)
+        given = gradients(2)
+        mixed.allreduce(given, average)
+        numpy.testing.assert_array_equal(average[5037:], (given[0, 5037:] + given[1, 5037:]) / 2)
+
+    def test_refusals_say_what_is_wrong(self):
+        for settings, nodes, word in (
+            ({"codec": "zip"}, 2, "zip"),
+            ({"colour": 1}, 2, "colour"),
+            ({"density": 2}, 2, "density"),
+            ({}, 0, "0 nodes"),
+            ({}, 65, "65 nodes"),
+        ):
+            with self.assertRaisesRegex(ring_lab.LabError, word):
+                ring_lab.Ring(nodes, LAYERS, settings)
+        with self.assertRaises(ring_lab.LabError):
+            ring_lab.Ring(2, [("a", -1)], {})
+        ring = self.ring(2, {})
+        average = numpy.empty(ELEMENTS, numpy.float32)
+        for wrong in (gradients(3), gradients(2).astype(numpy.float64), gradients(2).T.copy().T):
+            with self.assertRaises(ValueError):
+                ring.allreduce(wrong, average)
+
+
+def results_of(metrics, ratio=1.0):
+    return [{"spec": {"seed": seed, "lr": 1}, "metric": m, "ratio": ratio, "left_out": 0} for seed, m in enumerate(metrics)]
+
+
+class Verdicts(unittest.TestCase):
+    def rows(self, **labels):
+        return {label.replace("_", " ").replace("1p", "1%"): report.Row(label, results) for label, results in labels.items()}
+
+    def verdict_of(self, rows, start, task="cnn"):
+        return next((line[3] for line in report.bars(task, rows) if line[0].startswith(start)), None)
+
+    def test_differences_are_taken_seed_by_seed(self):
+        rows = self.rows(none=results_of([80, 90, 85]), l8=results_of([79.9, 89.9, 84.9], 4.0))
+        self.assertAlmostEqual(report.difference(rows["l8"], rows["none"]), -0.1)
+        self.assertEqual(self.verdict_of(rows, "l8"), "held")
+        rows = self.rows(none=results_of([80, 90]), l8=results_of([79.7, 89.7], 4.0))
+        self.assertEqual(self.verdict_of(rows, "l8"), "MISSED")
+
+    def test_a_bar_with_a_ratio_wants_both(self):
+        for ratio, expected in ((71, "held"), (69, "MISSED")):
+            rows = self.rows(none=results_of([89]), laco_1p=results_of([88.8], ratio))
+            self.assertEqual(self.verdict_of(rows, "laco 1% against none"), expected)
+
+    def test_sign_must_be_beaten_at_a_higher_ratio(self):
+        for ratio, expected in ((20, "held"), (18, "MISSED")):
+            rows = self.rows(laco_1p=results_of([88], ratio), sign=results_of([86.9], 19))
+            self.assertEqual(self.verdict_of(rows, "laco 1% against sign"), expected)
+
+    def test_perplexity_counts_the_other_way(self):
+        for value, expected in ((100.9, "held"), (102, "MISSED"), (90, "held")):
+            rows = self.rows(none=results_of([100]), l8=results_of([value], 4))
+            self.assertEqual(self.verdict_of(rows, "l8", "lm"), expected)
+
+    def test_what_was_not_trained_has_no_bar(self):
+        self.assertEqual(report.bars("mlp", self.rows(none=results_of([88]))), [])
+
+
+class Store(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.path = os.path.join(self.directory.name, "deep", "results.jsonl")
+        self.library = os.path.join(self.directory.name, "library")
+        self.build(b"one")
+
+    def build(self, content):
+        with open(self.library, "wb") as file:
+            file.write(content)
+
+    def open(self):
+        return runner.Results(self.path, self.library)
+
+    def test_results_outlive_the_process_but_not_a_change(self):
+        run = experiments.run("mlp", "l8", 0, {"codec": "l8"})
+        other = experiments.run("mlp", "l8", 1, {"codec": "l8"})
+        self.open().add(run, {"metric": 88.5, "seconds": 20})
+        with open(self.path, "a") as file:
+            file.write('{"key": "cut sho')  # a writer that was killed
+        again = self.open()
+        self.assertEqual(again.metric(run), 88.5)
+        self.assertIsNone(again.metric(other))
+        again.add(other, {"metric": 88.25, "seconds": 20})
+        self.assertEqual((self.open().metric(run), self.open().metric(other)), (88.5, 88.25))
+        self.build(b"two")
+        self.assertIsNone(self.open().metric(run))
+
+    def test_sign_is_tuned_before_it_is_compared(self):
+        known = {}
+        plan = lambda: experiments.plan(["mlp"], (0, 1), lambda run: known.get(json.dumps(run)))  # noqa: E731
+        trials = [run for run in plan() if run["label"].startswith("sign")]
+        self.assertEqual(len(trials), len(experiments.RATES))
+        for n, run in enumerate(trials):
+            known[json.dumps(run)] = 50 + (n == 2)
+        chosen = [run for run in plan() if run["label"] == "sign"]
+        self.assertEqual({run["spec"]["lr"] for run in chosen}, {trials[2]["spec"]["lr"]})
+        self.assertEqual([run["spec"]["seed"] for run in chosen], [0, 1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,39 @@
+"""The King James text of Debian's bible-kjv-text, which the program of bible-kjv prints, as numbers of words."""
+import collections
+import re
+import shutil
+import subprocess
+
+VERSES = 31102
+BLOCK, HELD_OUT = 100, 20  # every 20th block of 100 verses is for the test
+
+
+class NoCorpus(RuntimeError):
+    pass
+
+
+def read_verses():
+    program = shutil.which("bible")
+    if program is None:
+        raise NoCorpus("the program bible is not installed (Debian packages bible-kjv and bible-kjv-text)")
+    done = subprocess.run(
+        [program, "-f", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
+    verses = [line.partition(" ")[2] for line in done.stdout.splitlines() if re.match(r"\S+\d+:\d+ ", line)]
+    if len(verses) != VERSES:
+        raise NoCorpus(f"bible printed {len(verses)} verses instead of {VERSES} {done.stderr.strip()}")
+    return verses
+
+
+def words_of(verse):
+    return re.findall(r"[a-z]+(?:'[a-z]+)?|[.,;:?!]", verse.lower()) + ["<end>"]
+
+
+def load(vocabulary):
+    """Training text and test text as lists of numbers below `vocabulary`; 0 is every rarer word."""
+    train, test = [], []
+    for i, verse in enumerate(read_verses()):
+        (test if i // BLOCK % HELD_OUT == HELD_OUT - 1 else train).extend(words_of(verse))
+    common = collections.Counter(train).most_common(vocabulary - 1)
+    number = {word: n for n, (word, _) in enumerate(sorted(common, key=lambda item: (-item[1], item[0])), start=1)}
+    return [number.get(word, 0) for word in train], [number.get(word, 0) for word in test]

@@ -1,0 +1,125 @@
+"""Which runs the suite has, and what is expected of them."""
+SEEDS = (0, 1, 2)
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # factors on a task's learning rate that sign is tuned over
+
+# Learning rates at which training without compression does well.
+BASES = {
+    "mlp": {"task": "mlp", "nodes": 8, "batch": 64, "epochs": 10, "lr": 0.1, "momentum": 0.0},
+    "cnn": {"task": "cnn", "nodes": 4, "batch": 256, "epochs": 8, "lr": 0.05, "momentum": 0.9},
+    "lm": {"task": "lm", "nodes": 4, "batch": 32, "epochs": 2, "lr": 2.0, "momentum": 0.9},
+}
+TITLES = {
+    "mlp": "Fashion-MNIST, MLP 784-128-10, 8 nodes, batch 64, 10 epochs; accuracy in per cent",
+    "cnn": "Fashion-MNIST, CNN of 207,178 parameters, 4 nodes, batch 256, momentum 0.9, 8 epochs; accuracy in per cent",
+    "lm": "King James text, word-level LSTM of 228,280 parameters, 4 nodes, momentum 0.9, 2 epochs; perplexity",
+}
+
+
+# Committed steps in every stage of the warm start. 100 is the default, but a fifth of the CNN's short training.
+WARM = {"mlp": 100, "cnn": 30, "lm": 100}
+BRIEF = {"mlp": 30, "cnn": 10}
+
+
+def codec(name, density, steps, **settings):
+    return {"codec": name, "density": density, "warm_start_steps": steps, **settings}
+
+
+def of_images(task):
+    warm = WARM[task]
+    codecs = {
+        "none": {"codec": "none"},
+        "l8": {"codec": "l8"},
+        "laco 10%": codec("laco", 0.1, warm),
+        "laco 1%": codec("laco", 0.01, warm),
+        "laco 1%, brief warm start": codec("laco", 0.01, BRIEF[task]),
+        "laco 0.1%": codec("laco", 0.001, warm),
+        "laco 1%, no error feedback": codec("laco", 0.01, warm, error_feedback="off"),
+        "lads 10%": codec("lads", 0.1, warm),
+        "topk 1%": codec("topk", 0.01, warm),
+        "dropping 1%": codec("dropping", 0.01, warm),
+        "dropping 0.5%": codec("dropping", 0.005, warm),
+        "sign": {"codec": "sign"},
+    }
+    if warm < 100:
+        codecs["laco 1%, default warm start"] = codec("laco", 0.01, 100)
+    return codecs
+
+
+def of_text():
+    warm = WARM["lm"]
+    return {
+        "none": {"codec": "none"},
+        "l8": {"codec": "l8"},
+        "laco 10%": codec("laco", 0.1, warm),
+        "laco 1%": codec("laco", 0.01, warm),
+    }
+
+
+BIASES = [{"match": "*bias*", "codec": "l8"}]  # of the LSTM, where they are larger than dense_below
+SWEEP = (2, 4, 16)
+
+
+def run(task, label, seed, settings, **changes):
+    spec = {**BASES[task], "seed": seed, "settings": settings, **changes}
+    if task == "lm" and settings["codec"] == "laco":
+        spec["rules"] = BIASES
+    return {"label": label, "spec": spec}
+
+
+def plan(tasks, seeds, metric_of):
+    """All runs that can be named by what is known. metric_of(run): its result, or None."""
+    runs = []
+    for task in tasks:
+        codecs = of_text() if task == "lm" else of_images(task)
+        for label, settings in codecs.items():
+            if label == "sign":
+                runs += tuned(task, label, settings, seeds, metric_of)
+            else:
+                runs += [run(task, label, seed, settings) for seed in seeds]
+        if task == "mlp":
+            for nodes in SWEEP:
+                runs += [run(task, sweep_label(nodes), seed, codecs["laco 1%"], nodes=nodes) for seed in seeds]
+    return sorted(runs, key=lambda run: run["spec"]["seed"])  # all of one seed first: a table of all codecs soon
+
+
+def sweep_label(nodes):
+    return f"laco 1%, P={nodes}"
+
+
+def tuned(task, label, settings, seeds, metric_of):
+    """A third of the epochs at every learning rate with the first seed; then all seeds at the best one."""
+    epochs = max(1, BASES[task]["epochs"] // 3)
+    rates = [round(BASES[task]["lr"] * factor, 6) for factor in RATES]
+    trials = [run(task, f"{label}, lr {rate:g}", seeds[0], settings, lr=rate, epochs=epochs) for rate in rates]
+    found = [metric_of(trial) for trial in trials]
+    if None in found:
+        return trials
+    best = rates[max(range(len(rates)), key=found.__getitem__)]
+    return trials + [run(task, label, seed, settings, lr=best) for seed in seeds]
+
+
+# CI's form: a minute, and bounds that only a defect misses.
+SHORT_BASES = {
+    "mlp": {"epochs": 2, "batch": 256},
+    "cnn": {"epochs": 1},
+    "lm": {"epochs": 1, "max_steps": 120},
+}
+SHORT = {
+    "none": {"codec": "none"},
+    "l8": {"codec": "l8"},
+    "laco 10%": codec("laco", 0.1, 10),
+    "laco 1%": codec("laco", 0.01, 10),
+}
+SHORT_BOUNDS = {  # by how much worse than none, in points; for text in per cent of the perplexity
+    "mlp": {"l8": 1.0, "laco 10%": 2.0, "laco 1%": 3.0},
+    "cnn": {"l8": 2.0, "laco 10%": 3.0, "laco 1%": 4.0},
+    "lm": {"l8": 5.0, "laco 10%": 15.0},
+}
+
+
+def short_plan(tasks):
+    return [
+        run(task, label, 0, SHORT[label], **SHORT_BASES[task])
+        for task in tasks
+        for label in ("none", *SHORT_BOUNDS[task])
+    ]

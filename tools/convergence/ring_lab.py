@@ -1,0 +1,95 @@
+"""The ring of reducers of libgradwire_ring_lab.so, for numpy or torch arrays."""
+import ctypes
+import json
+import os
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+class LabError(RuntimeError):
+    pass
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = [
+        ("operations", ctypes.c_uint64),
+        ("wire_bytes", ctypes.c_uint64),
+        ("raw_bytes", ctypes.c_uint64),
+        ("residual_norm", ctypes.c_double),
+        ("density", ctypes.c_double),
+        ("warm_stage", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
+    ]
+
+
+def find_library():
+    """GRADWIRE_RING_LAB, or that of the release build."""
+    path = os.environ.get("GRADWIRE_RING_LAB")
+    path = path or os.path.normpath(os.path.join(ROOT, "build", "release", "tools", "libgradwire_ring_lab.so"))
+    if not os.path.exists(path):
+        raise LabError(f"{path} is not there; build it (tools/dev/build.sh release) or set GRADWIRE_RING_LAB")
+    return path
+
+
+def _load(path):
+    library = ctypes.CDLL(path)
+    library.gwlab_create.restype = ctypes.c_void_p
+    library.gwlab_create.argtypes = [ctypes.c_char_p]
+    library.gwlab_allreduce.restype = ctypes.c_int
+    library.gwlab_allreduce.argtypes = [ctypes.c_void_p] * 3
+    library.gwlab_count.restype = None
+    library.gwlab_count.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Counts)]
+    library.gwlab_error.restype = ctypes.c_char_p
+    library.gwlab_destroy.restype = None
+    library.gwlab_destroy.argtypes = [ctypes.c_void_p]
+    return library
+
+
+class Ring:
+    """`nodes` nodes with one rank each. `layers`: (name, elements). `settings` and `rules` are a daemon's
+    `compression` options, with underscores and without that prefix; what is left out has its default."""
+
+    def __init__(self, nodes, layers, settings, rules=(), library=None):
+        self._lab = None
+        self._library = _load(library or find_library())
+        self.nodes = nodes
+        self.elements = sum(elements for _, elements in layers)
+        document = {"nodes": nodes, "layers": list(layers), "defaults": settings, "rules": list(rules)}
+        self._lab = self._library.gwlab_create(json.dumps(document).encode())
+        if not self._lab:
+            raise LabError(self._error())
+
+    def _error(self):
+        return self._library.gwlab_error().decode(errors="replace")
+
+    def allreduce(self, gradients, average):
+        """Averages contiguous float32 `gradients` (nodes x elements) into `average`. False: not finite, no result."""
+        if gradients.shape != (self.nodes, self.elements) or tuple(average.shape) != (self.elements,):
+            raise ValueError(f"shapes {tuple(gradients.shape)} and {tuple(average.shape)} do not fit the ring")
+        done = self._library.gwlab_allreduce(self._lab, _address(gradients), _address(average))
+        if done < 0:
+            raise LabError(self._error())
+        return done == 1
+
+    def counts(self):
+        counts = _Counts()
+        self._library.gwlab_count(self._lab, ctypes.byref(counts))
+        return counts
+
+    def close(self):
+        if self._lab:
+            self._library.gwlab_destroy(self._lab)
+            self._lab = None
+
+    def __del__(self):
+        self.close()
+
+
+def _address(array):
+    if hasattr(array, "data_ptr"):
+        if not array.is_contiguous() or str(array.dtype) != "torch.float32":
+            raise ValueError("a tensor must be contiguous and of float32")
+        return array.data_ptr()
+    if not array.flags.c_contiguous or array.dtype != "float32":
+        raise ValueError("an array must be contiguous and of float32")
+    return array.ctypes.data

@@ -123,6 +123,27 @@ class RingLab(unittest.TestCase):
                 ring.allreduce(wrong, average)
 
 
+class Gradients(unittest.TestCase):
+    def test_products_by_hand_are_what_autograd_computes(self):
+        import torch
+
+        import tasks
+
+        class Small(tasks.Mlp):
+            def __init__(self):
+                torch.manual_seed(3)
+                nn = torch.nn
+                net = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+                tasks.Task.__init__(self, net, 4, 3)
+                self.images, self.labels = torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
+                self.share, self.permutation, self.step = 8, torch.randperm(64), 1
+
+        by_hand, by_autograd = (torch.ones(4, 101770) for _ in range(2))
+        Small().gradients(by_hand)
+        tasks.Task.gradients(Small(), by_autograd)
+        torch.testing.assert_close(by_hand, by_autograd, rtol=1e-4, atol=1e-6)
+
+
 def results_of(metrics, ratio=1.0):
     return [{"spec": {"seed": seed, "lr": 1}, "metric": m, "ratio": ratio, "left_out": 0} for seed, m in enumerate(metrics)]
 

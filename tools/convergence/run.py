@@ -38,12 +38,16 @@ def file_hash(*paths):
     return digest.hexdigest()
 
 
+def origin(library):
+    return file_hash(library, *(os.path.join(HERE, name) for name in CODE))
+
+
 class Results:
     """The JSON-lines file. Thread-safe."""
 
     def __init__(self, path, library):
         self.path = path
-        self.origin = file_hash(library, *(os.path.join(HERE, name) for name in CODE))
+        self.origin = origin(library)
         self.lock = threading.Lock()
         self.by_key = {}
         self.seconds = dict(GUESS)
@@ -164,7 +168,7 @@ class Suite:
             self.say(f"no time left for {len(waiting)} runs; start again to go on")
 
     def one(self, run, name, left):
-        command = [sys.executable, "-B", os.path.join(HERE, "run.py"), "--one", json.dumps(run["spec"])]
+        command = [sys.executable, "-B", os.path.join(HERE, "run.py"), "--one", json.dumps(run["spec"]), self.results.origin]
         environment = {**os.environ, "GRADWIRE_RING_LAB": self.library, "OMP_NUM_THREADS": "1"}
         with subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -196,13 +200,16 @@ class Suite:
             self.results.add(run, result)
 
 
-def one(spec):
+def one(spec, expected):
     """The child: prints JSON lines, the last is the result."""
     import training
 
+    library = ring_lab.find_library()
+    if origin(library) != expected:
+        raise SystemExit("the library or the code has changed since the suite began; start it again")
     result = training.train(
         spec,
-        ring_lab.find_library(),
+        library,
         lambda epoch, metric: print(json.dumps({"epoch": epoch, "metric": metric}), flush=True),
     )
     print(json.dumps(result), flush=True)
@@ -273,10 +280,10 @@ def main():
     parser.add_argument("--short", action="store_true", help="a minute; exit code 1 if training suffers much")
     parser.add_argument("--report", action="store_true", help="print the tables of what is there, train nothing")
     parser.add_argument("--try", dest="experiment", nargs="+", metavar=("TASK", "NAME=VALUE"), help="an experiment")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        one(json.loads(options.one))
+        one(json.loads(options.one[0]), options.one[1])
         return 0
     library = ring_lab.find_library()
     scratch = tempfile.TemporaryDirectory() if options.short else None

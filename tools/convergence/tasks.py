@@ -87,9 +87,31 @@ class Images(Task):
         return 100.0 * right / len(images)
 
 
-def mlp(workers, seed, batch):
-    torch.manual_seed(seed)
-    return Images(nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)), workers, seed, batch)
+class Mlp(Images):
+    """784-128-10 by hand: batched products take half the time of one backward pass a worker."""
+
+    def __init__(self, workers, seed, batch):
+        torch.manual_seed(seed)
+        super().__init__(nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)), workers, seed, batch)
+
+    def gradients(self, out):
+        weight1, bias1, weight2, bias2 = (p.detach() for p in self.parameters)
+        workers, share = self.workers, self.share
+        first = self.step * workers * share
+        chosen = self.permutation[first : first + workers * share]
+        images = self.images[chosen].view(-1, 784)
+        hidden = torch.addmm(bias1, images, weight1.t()).relu_()
+        by_score = torch.addmm(bias2, hidden, weight2.t()).softmax(1)
+        by_score[torch.arange(len(chosen)), self.labels[chosen]] -= 1
+        by_score /= share  # the mean over a worker's images
+        by_hidden = torch.mm(by_score, weight2).mul_(hidden > 0)
+        by_score, by_hidden = by_score.view(workers, share, 10), by_hidden.view(workers, share, 128)
+        parts = torch.split(out, [p.numel() for p in self.parameters], dim=1)
+        parts[0].view(workers, 128, 784).copy_(torch.bmm(by_hidden.transpose(1, 2), images.view(workers, share, 784)))
+        parts[1].copy_(by_hidden.sum(1))
+        parts[2].view(workers, 10, 128).copy_(torch.bmm(by_score.transpose(1, 2), hidden.view(workers, share, 128)))
+        parts[3].copy_(by_score.sum(1))
+        self.after_step()
 
 
 def cnn(workers, seed, batch):
@@ -165,4 +187,4 @@ class Text(Task):
         return math.exp(total / count)
 
 
-MAKE = {"mlp": mlp, "cnn": cnn, "lm": Text}
+MAKE = {"mlp": Mlp, "cnn": cnn, "lm": Text}

@@ -9,6 +9,17 @@
 
 namespace gradwire::compress {
 
+// What a sparse block's selection goes by.
+struct SparseRule {
+  bool dense = false;      // send every element
+  double alpha = 0;        // threshold in units of the root mean square; 0: all but zeros
+  double mean_square = 0;  // of this operation's scale; not above 0: the block's own
+  uint32_t threshold = 0;  // magnitude bits, instead of alpha; 0: alpha's
+  uint32_t cap = 1;        // most elements of the block
+};
+
+inline constexpr uint32_t kSampleStride = 16;  // elements of a block to one sample
+
 // One block of a hop. The sum is built in `next`, which is private memory and becomes the new residual.
 struct BlockInput {
   ByteReader* arrived = nullptr;    // null at the first hop; a codec takes its block's bytes
@@ -17,12 +28,17 @@ struct BlockInput {
   uint64_t first = 0;  // of the block, within the bucket
   uint32_t elements = 0;
   float* next = nullptr;
+  const SparseRule* rule = nullptr;  // of sparse codecs
+  uint64_t stream = 0;               // other blocks and operations have others: for random rounding
+  std::span<uint32_t>
+      samples{};  // sparse codecs put magnitude bits of S in, one every kSampleStride elements
 };
 
 struct BlockRecord {
   double square_sum = 0;    // of S
   double residual_sum = 0;  // squares of e'
   uint32_t sent = 0;        // elements
+  uint32_t bytes = 0;       // of the encoded block
 };
 
 struct BlockOutcome {

@@ -6,6 +6,7 @@
 #include "compress/accumulate.h"
 #include "compress/bitmap.h"
 #include "compress/elias_fano.h"
+#include "compress/geometry.h"
 #include "compress/l8.h"
 #include "compress/select.h"
 
@@ -29,9 +30,12 @@ float value_at(Values values, const std::byte* data, uint32_t scale, uint32_t i)
 
 }  // namespace
 
-SparseCodec::SparseCodec(uint32_t max_block) : positions_(max_block), scratch_(max_block) {}
+SparseCodec::SparseCodec(Values values)
+    : values_(values),
+      positions_(values == Values::kL8 ? kSparseL8Block : kSparseRawBlock),
+      scratch_(positions_.size()) {}
 
-Status SparseCodec::parse(Values values, ByteReader& bytes, uint32_t elements, Parsed& parsed) {
+Status SparseCodec::parse(ByteReader& bytes, uint32_t elements, Parsed& parsed) {
   const std::byte* const mode = bytes.take(1);
   if (mode == nullptr) {
     return truncated("a sparse block");
@@ -44,17 +48,17 @@ Status SparseCodec::parse(Values values, ByteReader& bytes, uint32_t elements, P
   parsed.layout = static_cast<Layout>(code & 15);
   const bool dense = parsed.layout == Layout::kDense;
   const bool elias_fano = parsed.layout == Layout::kEliasFano;
-  if (code >> 4 != static_cast<uint32_t>(values) ||
+  if (code >> 4 != static_cast<uint32_t>(values_) ||
       !(dense || elias_fano || parsed.layout == Layout::kBitmap)) {
     return {Code::kCorrupt, "a sparse block has the unknown mode " + std::to_string(code) +
                                 "; its sender disagrees on the layer's codec"};
   }
-  const size_t scale_bytes = values == Values::kL8 ? 1 : 0;
+  const size_t scale_bytes = values_ == Values::kL8 ? 1 : 0;
   const std::byte* const header = bytes.take(scale_bytes + (elias_fano ? 1 : 0) + (dense ? 0 : 2));
   if (header == nullptr) {
     return truncated("the header of a sparse block");
   }
-  parsed.scale = values == Values::kL8 ? std::to_integer<uint32_t>(header[0]) : 0;
+  parsed.scale = values_ == Values::kL8 ? std::to_integer<uint32_t>(header[0]) : 0;
   parsed.count = elements;
   if (!dense) {
     const uint32_t low = elias_fano ? std::to_integer<uint32_t>(header[scale_bytes]) : 0;
@@ -77,12 +81,12 @@ Status SparseCodec::parse(Values values, ByteReader& bytes, uint32_t elements, P
                                   " increasing numbers below " + std::to_string(elements)};
     }
   }
-  parsed.data = bytes.take(parsed.count * value_bytes(values));
+  parsed.data = bytes.take(parsed.count * value_bytes(values_));
   return parsed.data != nullptr ? ok_status() : truncated("the values of a sparse block");
 }
 
 // Builds S in input.next, tile by tile; returns the sum of its squares.
-double SparseCodec::accumulate(Values values, const Parsed* arrived, const BlockInput& input) {
+double SparseCodec::accumulate(const Parsed* arrived, const BlockInput& input) {
   SquareSum squares;
   uint32_t next = 0;
   for (uint32_t begin = 0; begin < input.elements; begin += kTile) {
@@ -97,7 +101,7 @@ double SparseCodec::accumulate(Values values, const Parsed* arrived, const Block
       } else if (sum != residual) {
         std::copy_n(residual, count, sum);
       }
-    } else if (arrived->layout == Layout::kDense && values == Values::kL8) {
+    } else if (arrived->layout == Layout::kDense && values_ == Values::kL8) {
       l8::decode_add(as_codes(arrived->data) + begin, count, arrived->scale, residual, sum);
     } else if (arrived->layout == Layout::kDense) {
       add_bytes(arrived->data + size_t{4} * begin, residual, sum, count);
@@ -105,7 +109,7 @@ double SparseCodec::accumulate(Values values, const Parsed* arrived, const Block
       add_zero(residual, sum, count);
       for (; next < arrived->count && positions_[next] < begin + count; ++next) {
         float& element = input.next[positions_[next]];
-        element = value_at(values, arrived->data, arrived->scale, next) + element;
+        element = value_at(values_, arrived->data, arrived->scale, next) + element;
       }
     }
     add_locals(locals, input.first + begin, sum, count);
@@ -114,9 +118,9 @@ double SparseCodec::accumulate(Values values, const Parsed* arrived, const Block
   return squares.total();
 }
 
-size_t SparseCodec::encode_dense(Values values, float* sum, uint32_t elements, std::byte* out) {
-  out[0] = mode_byte(Layout::kDense, values);
-  if (values == Values::kRaw) {
+size_t SparseCodec::encode_dense(float* sum, uint32_t elements, std::byte* out) {
+  out[0] = mode_byte(Layout::kDense, values_);
+  if (values_ == Values::kRaw) {
     std::memcpy(out + 1, sum, size_t{4} * elements);
     std::fill_n(sum, elements, 0.0F);
   } else {
@@ -124,7 +128,7 @@ size_t SparseCodec::encode_dense(Values values, float* sum, uint32_t elements, s
     out[1] = static_cast<std::byte>(scale);
     l8::encode_block(sum, elements, scale, reinterpret_cast<uint8_t*>(out + 2));
   }
-  return sparse_block_bytes(values, elements);
+  return sparse_block_bytes(values_, elements);
 }
 
 // Elements too small for the block's scale would be sent as zeros; they stay in the residual instead.
@@ -139,12 +143,12 @@ uint32_t SparseCodec::drop_vanishing(uint32_t count, uint32_t scale, const float
   return kept;
 }
 
-size_t SparseCodec::encode_positions(Values values, Layout layout, uint32_t low, uint32_t scale,
-                                     uint32_t count, float* sum, uint32_t elements, std::byte* out) {
+size_t SparseCodec::encode_positions(Layout layout, uint32_t low, uint32_t scale, uint32_t count, float* sum,
+                                     uint32_t elements, std::byte* out) {
   const std::span<const uint32_t> positions(positions_.data(), count);
   std::byte* next = out;
-  *next++ = mode_byte(layout, values);
-  if (values == Values::kL8) {
+  *next++ = mode_byte(layout, values_);
+  if (values_ == Values::kL8) {
     *next++ = static_cast<std::byte>(scale);
   }
   if (layout == Layout::kEliasFano) {
@@ -161,7 +165,7 @@ size_t SparseCodec::encode_positions(Values values, Layout layout, uint32_t low,
   }
   for (const uint32_t position : positions) {
     float& element = sum[position];
-    if (values == Values::kL8) {
+    if (values_ == Values::kL8) {
       const uint8_t code = l8::encode(std::bit_cast<uint32_t>(element), scale);
       *next++ = static_cast<std::byte>(code);
       element -= l8::decode_float(code, scale);
@@ -174,23 +178,24 @@ size_t SparseCodec::encode_positions(Values values, Layout layout, uint32_t low,
   return static_cast<size_t>(next - out);
 }
 
-size_t SparseCodec::encode(Values values, const BlockInput& input, const SparseRule& rule, double square_sum,
-                           std::byte* out, uint32_t& sent) {
+size_t SparseCodec::encode(const BlockInput& input, double square_sum, std::byte* out, uint32_t& sent) {
+  const SparseRule& rule = *input.rule;
   float* const sum = input.next;
   const uint32_t elements = input.elements;
   sent = elements;
   if (rule.dense) {
-    return encode_dense(values, sum, elements, out);
+    return encode_dense(sum, elements, out);
   }
   const double mean_square = rule.mean_square > 0 ? rule.mean_square : square_sum / elements;
-  uint32_t count =
-      select(sum, elements, threshold_bits(rule.alpha * std::sqrt(mean_square)), positions_.data());
+  const uint32_t threshold =
+      rule.threshold > 0 ? rule.threshold : threshold_bits(rule.alpha * std::sqrt(mean_square));
+  uint32_t count = select(sum, elements, threshold, positions_.data());
   if (count > rule.cap) {
     const std::span<uint32_t> positions(positions_.data(), count);
     count = select_again(sum, positions, raised_threshold(sum, positions, rule.cap, scratch_.data()));
   }
   uint32_t scale = 0;
-  if (values == Values::kL8 && count > 0) {
+  if (values_ == Values::kL8 && count > 0) {
     uint32_t largest = 0;
     for (uint32_t i = 0; i < count; ++i) {
       largest = std::max(largest, std::bit_cast<uint32_t>(sum[positions_[i]]) & 0x7fffffff);
@@ -203,37 +208,40 @@ size_t SparseCodec::encode(Values values, const BlockInput& input, const SparseR
     out[0] = std::byte{0};
     return 1;
   }
-  const size_t header = (values == Values::kL8 ? 2 : 1) + 2 + count * value_bytes(values);
+  const size_t header = (values_ == Values::kL8 ? 2 : 1) + 2 + count * value_bytes(values_);
   const uint32_t low = elias_fano::low_bits(elements, count);
   const size_t as_bitmap = header + bitmap::bytes(elements);
   const size_t as_elias_fano = header + 1 + elias_fano::bytes(elements, count, low);
-  if (sparse_block_bytes(values, elements) <= std::min(as_bitmap, as_elias_fano)) {
-    return encode_dense(values, sum, elements, out);
+  if (sparse_block_bytes(values_, elements) <= std::min(as_bitmap, as_elias_fano)) {
+    return encode_dense(sum, elements, out);
   }
   sent = count;
   const Layout layout = as_bitmap <= as_elias_fano ? Layout::kBitmap : Layout::kEliasFano;
-  return encode_positions(values, layout, low, scale, count, sum, elements, out);
+  return encode_positions(layout, low, scale, count, sum, elements, out);
 }
 
-Result<BlockOutcome> SparseCodec::hop(Values values, const BlockInput& input, const SparseRule& rule,
-                                      std::byte* out, BlockRecord& record) {
+Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, BlockRecord& record) {
   Parsed arrived;
   if (input.arrived != nullptr) {
-    GRADWIRE_RETURN_IF_ERROR(parse(values, *input.arrived, input.elements, arrived));
+    GRADWIRE_RETURN_IF_ERROR(parse(*input.arrived, input.elements, arrived));
   }
-  record.square_sum = accumulate(values, input.arrived != nullptr ? &arrived : nullptr, input);
+  record.square_sum = accumulate(input.arrived != nullptr ? &arrived : nullptr, input);
+  for (size_t i = 0; i < input.samples.size(); ++i) {
+    input.samples[i] =
+        std::bit_cast<uint32_t>(input.next[i * kSampleStride + input.stream % kSampleStride]) & 0x7fffffff;
+  }
   BlockOutcome outcome;
   outcome.not_finite = !std::isfinite(record.square_sum);
-  outcome.bytes = encode(values, input, rule, record.square_sum, out, record.sent);
+  outcome.bytes = encode(input, record.square_sum, out, record.sent);
   record.residual_sum = square_sum(input.next, input.elements);
   return outcome;
 }
 
-Status SparseCodec::decode(Values values, ByteReader& bytes, uint32_t elements, float factor, float* result) {
+Status SparseCodec::decode(ByteReader& bytes, uint32_t elements, float factor, float* result) {
   Parsed block;
-  GRADWIRE_RETURN_IF_ERROR(parse(values, bytes, elements, block));
+  GRADWIRE_RETURN_IF_ERROR(parse(bytes, elements, block));
   if (block.layout == Layout::kDense) {
-    if (values == Values::kL8) {
+    if (values_ == Values::kL8) {
       l8::decode_scaled(as_codes(block.data), elements, block.scale, factor, result);
     } else {
       for (uint32_t i = 0; i < elements; ++i) {
@@ -244,9 +252,17 @@ Status SparseCodec::decode(Values values, ByteReader& bytes, uint32_t elements, 
   }
   std::fill_n(result, elements, 0.0F);
   for (uint32_t i = 0; i < block.count; ++i) {
-    result[positions_[i]] = value_at(values, block.data, block.scale, i) * factor;
+    result[positions_[i]] = value_at(values_, block.data, block.scale, i) * factor;
   }
   return ok_status();
+}
+
+std::unique_ptr<BlockCodec> make_sparse_raw(const CodecSettings&) {
+  return std::make_unique<SparseCodec>(Values::kRaw);
+}
+
+std::unique_ptr<BlockCodec> make_sparse_l8(const CodecSettings&) {
+  return std::make_unique<SparseCodec>(Values::kL8);
 }
 
 }  // namespace gradwire::compress

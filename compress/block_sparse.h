@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compress/block.h"
+#include "compress/codecs/codec.h"
 
 namespace gradwire::compress {
 
@@ -18,24 +19,15 @@ constexpr size_t sparse_block_bytes(Values values, uint64_t elements) {
   return values == Values::kL8 ? 2 + elements : 1 + 4 * elements;
 }
 
-// What a block's selection goes by.
-struct SparseRule {
-  bool dense = false;      // send every element
-  double alpha = 0;        // threshold in units of the root mean square
-  double mean_square = 0;  // of this operation's scale; not above 0: the block's own
-  uint32_t cap = 1;        // most elements of the block
-};
-
-// One per reducer: memory for the positions of a block. Blocks are at most `max_block` elements.
-class SparseCodec {
+class SparseCodec final : public BlockCodec {
  public:
-  explicit SparseCodec(uint32_t max_block);
+  explicit SparseCodec(Values values);
 
-  // S = ((D(arrived) + e) + g1) + ...; writes Q(S) to `out` and leaves S - D(Q(S)) in input.next.
-  Result<BlockOutcome> hop(Values values, const BlockInput& input, const SparseRule& rule, std::byte* out,
-                           BlockRecord& record);
-
-  Status decode(Values values, ByteReader& bytes, uint32_t elements, float factor, float* result);
+  uint32_t block_elements() const override { return static_cast<uint32_t>(positions_.size()); }
+  size_t max_bytes(uint64_t elements) const override { return sparse_block_bytes(values_, elements); }
+  // Goes by input.rule.
+  Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override;
+  Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) override;
 
  private:
   struct Parsed {
@@ -45,15 +37,15 @@ class SparseCodec {
     const std::byte* data = nullptr;
   };
 
-  Status parse(Values values, ByteReader& bytes, uint32_t elements, Parsed& parsed);
-  double accumulate(Values values, const Parsed* arrived, const BlockInput& input);
-  size_t encode(Values values, const BlockInput& input, const SparseRule& rule, double square_sum,
-                std::byte* out, uint32_t& sent);
-  size_t encode_dense(Values values, float* sum, uint32_t elements, std::byte* out);
-  size_t encode_positions(Values values, Layout layout, uint32_t low, uint32_t scale, uint32_t count,
-                          float* sum, uint32_t elements, std::byte* out);
+  Status parse(ByteReader& bytes, uint32_t elements, Parsed& parsed);
+  double accumulate(const Parsed* arrived, const BlockInput& input);
+  size_t encode(const BlockInput& input, double square_sum, std::byte* out, uint32_t& sent);
+  size_t encode_dense(float* sum, uint32_t elements, std::byte* out);
+  size_t encode_positions(Layout layout, uint32_t low, uint32_t scale, uint32_t count, float* sum,
+                          uint32_t elements, std::byte* out);
   uint32_t drop_vanishing(uint32_t count, uint32_t scale, const float* sum);
 
+  const Values values_;
   std::vector<uint32_t> positions_;  // of the arrived block, then of the selection
   std::vector<uint32_t> scratch_;
 };

@@ -1,54 +1,24 @@
 #include "compress/bucket_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
-#include "compress/block_l8.h"
-#include "compress/block_sparse.h"
+#include "compress/codecs/magnitudes.h"
+#include "compress/codecs/random_bits.h"
 
 namespace gradwire::compress {
 namespace {
 
-BlockKind kind_of(const Layer& layer, const CodecSettings& settings) {
-  const bool small = layer.elements < settings.dense_below;
-  if (settings.codec == "l8") {
-    return BlockKind::kL8;
-  }
-  if (settings.codec == "lads") {
-    return small ? BlockKind::kRaw : BlockKind::kSparseRaw;
-  }
-  if (settings.codec == "laco") {
-    return small ? BlockKind::kL8 : BlockKind::kSparseL8;
-  }
-  return BlockKind::kRaw;
+// The codec of a layer: its own, or its small one's.
+const CodecRow& row_of(const Layer& layer, const CodecSettings& settings) {
+  const CodecRow& row = *find_codec(settings.codec);
+  return layer.elements < settings.dense_below && !row.small.empty() ? *find_codec(row.small) : row;
 }
 
-constexpr uint64_t block_elements(BlockKind kind) {
-  switch (kind) {
-    case BlockKind::kL8:
-      return kL8Block;
-    case BlockKind::kSparseRaw:
-      return kSparseRawBlock;
-    case BlockKind::kSparseL8:
-      return kSparseL8Block;
-    case BlockKind::kRaw:
-      break;
-  }
-  return kRawBlock;
-}
-
-constexpr uint64_t most_bytes(BlockKind kind, uint64_t elements) {
-  switch (kind) {
-    case BlockKind::kL8:
-      return l8_block_bytes(elements);
-    case BlockKind::kSparseRaw:
-      return sparse_block_bytes(Values::kRaw, elements);
-    case BlockKind::kSparseL8:
-      return sparse_block_bytes(Values::kL8, elements);
-    case BlockKind::kRaw:
-      break;
-  }
-  return elements * sizeof(float);
+constexpr bool is_sparse(const CodecRow& row) {
+  return row.selection != Selection::kAll;
 }
 
 Status refuse(const Layer& layer, const std::string& what) {
@@ -63,6 +33,7 @@ class Planner {
   }
 
   BucketPlan plan() {
+    make_codecs();
     find_sparse_layers();
     find_residual_layers();
     uint64_t layer_begin = 0;
@@ -91,14 +62,38 @@ class Planner {
   }
 
  private:
+  // One instance for all layers whose blocks it would code alike.
+  void make_codecs() {
+    plan_.codecs.emplace_back();
+    std::map<std::tuple<std::string_view, Rounding, uint32_t>, uint16_t> made;
+    for (size_t i = 0; i < shape_.layers.size(); ++i) {
+      const CodecRow& row = row_of(shape_.layers[i], settings_[i]);
+      uint16_t index = 0;
+      if (row.make != nullptr) {
+        const auto [at, fresh] =
+            made.try_emplace({row.name, settings_[i].rounding, settings_[i].steps_per_octave},
+                             static_cast<uint16_t>(plan_.codecs.size()));
+        if (fresh) {
+          plan_.codecs.push_back(row.make(settings_[i]));
+        }
+        index = at->second;
+        plan_.tallies |= row.kind == CodecKind::kTally;
+      }
+      codec_of_.push_back(index);
+      const auto number = static_cast<uint64_t>(&row - codec_table().data());
+      plan_.wire_variant =
+          scramble(plan_.wire_variant + number + (uint64_t{settings_[i].steps_per_octave} << 32));
+    }
+  }
+
   void find_residual_layers() {
     uint64_t first = 0;
     for (size_t i = 0; i < shape_.layers.size(); ++i) {
       const Layer& layer = shape_.layers[i];
-      const BlockKind kind = kind_of(layer, settings_[i]);
-      if (kind != BlockKind::kRaw && layer.elements > 0) {
-        const uint32_t sparse = is_sparse(kind) ? sparse_of_[i] : ResidualLayer::kNotSparse;
-        if (is_sparse(kind)) {
+      const bool sparse_layer = is_sparse(row_of(layer, settings_[i]));
+      if (codec_of_[i] != 0 && layer.elements > 0) {
+        const uint32_t sparse = sparse_layer ? sparse_of_[i] : ResidualLayer::kNotSparse;
+        if (sparse_layer) {
           plan_.layers[sparse].residual_layer = static_cast<uint32_t>(plan_.residual_layers.size());
         }
         plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0});
@@ -112,11 +107,8 @@ class Planner {
   void find_sparse_layers() {
     std::vector<size_t> large;
     for (size_t i = 0; i < shape_.layers.size(); ++i) {
-      const BlockKind kind = kind_of(shape_.layers[i], settings_[i]);
-      if (is_sparse(kind) && shape_.layers[i].elements > 0) {
+      if (is_sparse(row_of(shape_.layers[i], settings_[i])) && shape_.layers[i].elements > 0) {
         large.push_back(i);
-        plan_.max_sparse_block =
-            std::max(plan_.max_sparse_block, static_cast<uint32_t>(block_elements(kind)));
       }
     }
     sparse_of_.assign(shape_.layers.size(), 0);
@@ -126,31 +118,34 @@ class Planner {
       const double factor = edge ? settings_[i].edge_density_factor : 1.0;
       const double target = std::min(1.0, settings_[i].density * factor);
       sparse_of_[i] = static_cast<uint32_t>(plan_.layers.size());
-      plan_.layers.push_back({LayerControl(settings_[i], target), shape_.layers[i].elements, 0, 0, 0});
+      plan_.layers.push_back({LayerControl(settings_[i], target), find_codec(settings_[i].codec)->selection,
+                              settings_[i].scope, shape_.layers[i].elements, 0, 0, 0});
     }
   }
 
   void add_piece(size_t layer, uint64_t elements) {
-    const BlockKind kind = kind_of(shape_.layers[layer], settings_[layer]);
-    if (kind == BlockKind::kRaw) {
+    const uint16_t codec = codec_of_[layer];
+    if (codec == 0) {
       raw_run_ += elements;
       return;
     }
     flush_raw();
-    if (is_sparse(kind)) {
+    const bool sparse_layer = is_sparse(row_of(shape_.layers[layer], settings_[layer]));
+    if (sparse_layer) {
       SparseLayer& sparse = plan_.layers[sparse_of_[layer]];
       if (sparse.pieces++ == 0) {
         sparse.first_piece = static_cast<uint32_t>(plan_.pieces.size());
       }
       plan_.pieces.push_back({sparse_of_[layer], elements, static_cast<uint32_t>(plan_.blocks.size()), 0});
     }
-    const uint64_t step = block_elements(kind);
+    const uint32_t piece = sparse_layer ? static_cast<uint32_t>(plan_.pieces.size() - 1) : kNoPiece;
+    const uint64_t step = plan_.codecs[codec]->block_elements();
     for (uint64_t done = 0; done < elements; done += step) {
       const uint64_t count = std::min(step, elements - done);
-      builder_.add_block(count, most_bytes(kind, count));
-      const auto piece = static_cast<uint32_t>(plan_.pieces.size() - (is_sparse(kind) ? 1 : 0));
-      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), is_sparse(kind) ? piece : 0, kind});
-      if (is_sparse(kind)) {
+      builder_.add_block(count, plan_.codecs[codec]->max_bytes(count));
+      plan_.blocks.push_back(
+          {at_, static_cast<uint32_t>(count), piece, codec, settings_[layer].error_feedback});
+      if (sparse_layer) {
         plan_.pieces.back().blocks += 1;
       }
       at_ += count;
@@ -160,7 +155,7 @@ class Planner {
   void flush_raw() {
     while (raw_run_ > 0) {
       const uint64_t count = builder_.add_raw(raw_run_, sizeof(float));
-      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), 0, BlockKind::kRaw});
+      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true});
       at_ += count;
       raw_run_ -= count;
     }
@@ -170,6 +165,7 @@ class Planner {
   std::span<const CodecSettings> settings_;
   SegmentBuilder builder_;
   BucketPlan plan_;
+  std::vector<uint16_t> codec_of_;   // by layer, into plan_.codecs
   std::vector<uint32_t> sparse_of_;  // by layer, into plan_.layers
   uint64_t at_ = 0;                  // first element that is in no block yet
   uint64_t raw_run_ = 0;             // raw elements from at_ on that wait for their run's end
@@ -185,10 +181,10 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
   for (size_t i = 0; i < settings.size(); ++i) {
     const CodecSettings& s = settings[i];
     const Layer& layer = shape.layers[i];
-    const auto names = codec_names();
-    if (std::find(names.begin(), names.end(), s.codec) == names.end()) {
+    const CodecRow* const row = find_codec(s.codec);
+    if (row == nullptr) {
       std::string known;
-      for (const std::string_view name : names) {
+      for (const std::string_view name : codec_names()) {
         known += (known.empty() ? "" : ", ") + std::string(name);
       }
       return refuse(layer, "codec " + s.codec + " does not exist; use one of " + known);
@@ -202,6 +198,14 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
     }
     if (!(s.density_cap >= 1 && s.density_cap <= 1000)) {
       return refuse(layer, "density_cap " + std::to_string(s.density_cap) + " is not between 1 and 1000");
+    }
+    if (s.steps_per_octave != 8 && s.steps_per_octave != 16) {
+      return refuse(layer, "steps_per_octave " + std::to_string(s.steps_per_octave) + " is neither 8 nor 16");
+    }
+    if (row->kind == CodecKind::kTally && shape.nodes > kMostVoters) {
+      return refuse(layer, "codec " + s.codec + " counts the votes of at most " +
+                               std::to_string(kMostVoters) + " nodes, not of " + std::to_string(shape.nodes) +
+                               "; use another codec");
     }
   }
   return ok_status();

@@ -2,28 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "compress/codecs/codec.h"
 #include "compress/geometry.h"
 #include "compress/lads.h"
 #include "compress/reducer.h"
 
 namespace gradwire::compress {
 
-enum class BlockKind : uint8_t { kRaw, kL8, kSparseRaw, kSparseL8 };
-
-constexpr bool is_sparse(BlockKind kind) {
-  return kind == BlockKind::kSparseRaw || kind == BlockKind::kSparseL8;
-}
+inline constexpr uint32_t kNoPiece = UINT32_MAX;
 
 // A raw entry holds all of a raw run that falls into its segment.
 struct Block {
   uint64_t first = 0;  // within the bucket
   uint32_t elements = 0;
-  uint32_t piece = 0;  // into BucketPlan::pieces, sparse blocks only
-  BlockKind kind = BlockKind::kRaw;
+  uint32_t piece = kNoPiece;  // into BucketPlan::pieces, of sparse blocks
+  uint16_t codec = 0;         // into BucketPlan::codecs; 0: raw
+  bool keeps = true;          // what is not sent stays in the residual
 };
 
 // The part of a sparse layer inside one chunk.
@@ -36,6 +35,8 @@ struct SparsePiece {
 
 struct SparseLayer {
   LayerControl control;
+  Selection selection = Selection::kRms;
+  ThresholdScope scope = ThresholdScope::kLayer;
   uint64_t elements = 0;
   uint32_t residual_layer = 0;  // into BucketPlan::residual_layers
   uint32_t first_piece = 0;
@@ -60,7 +61,9 @@ struct BucketPlan {
   std::vector<SparseLayer> layers;
   std::vector<ResidualLayer> residual_layers;
   bool has_residual = false;
-  uint32_t max_sparse_block = 0;  // elements; 0 without sparse layers
+  std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
+  bool tallies = false;                             // one of them is a tally
+  uint64_t wire_variant = 0;
 };
 
 // Refuses settings outside the ranges of CodecSettings, naming the layer.

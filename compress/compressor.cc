@@ -2,15 +2,16 @@
 // at a commit, moves norms and controllers on.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <new>
 
 #include "compress/accumulate.h"
-#include "compress/block_l8.h"
-#include "compress/block_sparse.h"
 #include "compress/bucket_plan.h"
 #include "compress/carried.h"
+#include "compress/codecs/random_bits.h"
 #include "compress/raw_kernels.h"
+#include "compress/sampled.h"
 
 namespace gradwire::compress {
 namespace {
@@ -23,10 +24,6 @@ constexpr uint64_t kOwnNormFrom = 2048;
 // nodes, their norms rise, and the step after is sparse (Gaussian gradients, 4 nodes at 1%: 2.6% and 0.35% in
 // turns, half as many bytes again as the target; with an eighth about 1%, and 1.07% at 16 nodes).
 constexpr double kNormWeight = 0.125;
-
-Values values_of(BlockKind kind) {
-  return kind == BlockKind::kSparseL8 ? Values::kL8 : Values::kRaw;
-}
 
 std::string_view common_codec(std::span<const CodecSettings> settings) {
   if (settings.empty()) {
@@ -52,7 +49,7 @@ class Compressor final : public BucketReducer {
         name_(common_codec(settings)),
         carried_(plan_),
         next_(plan_.has_residual ? elements : 0),
-        sparse_(plan_.max_sparse_block),
+        sampled_(plan_),
         records_(plan_.blocks.size()),
         aimed_(plan_.layers.size()) {
     for (size_t i = 0; i < plan_.blocks.size(); ++i) {
@@ -65,6 +62,7 @@ class Compressor final : public BucketReducer {
   const Geometry& geometry() const override { return plan_.geometry; }
   Dtype dtype() const override { return Dtype::kFloat32; }
   std::string_view codec_name() const override { return name_; }
+  uint64_t wire_variant() const override { return plan_.wire_variant; }
   CompressionStats stats() const override { return stats_; }
   std::span<const float> residual() const override { return carried_.residual.view(); }
   void abandon() override {}
@@ -73,6 +71,7 @@ class Compressor final : public BucketReducer {
   Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
                          std::span<const void* const> locals, std::byte* out) override;
   Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override;
+  uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t size) override;
   void commit() override;
 
   std::vector<LayerState> take_state() override {
@@ -90,8 +89,8 @@ class Compressor final : public BucketReducer {
  private:
   Result<BlockOutcome> hop_raw(const Block& block, ByteReader* arrived, std::span<const void* const> locals,
                                std::byte* out);
-  Result<BlockOutcome> hop_coded(const Block& block, ByteReader* arrived, std::span<const void* const> locals,
-                                 std::byte* out, BlockRecord& record);
+  Result<BlockOutcome> hop_coded(uint32_t index, ByteReader* arrived, std::span<const void* const> locals,
+                                 std::byte* out);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);
   SparseRule rule_for(const Block& block) const;
   uint64_t committed(const SparseLayer& layer) const;
@@ -103,7 +102,7 @@ class Compressor final : public BucketReducer {
   std::string_view name_;
   Carried carried_;
   FloatBuffer next_;
-  SparseCodec sparse_;
+  SampledThresholds sampled_;
 
   std::vector<BlockRecord> records_;  // of the operation in progress, by block
   std::vector<double> aimed_;         // density by sparse layer in the operation in progress
@@ -141,8 +140,16 @@ SparseRule Compressor::rule_for(const Block& block) const {
   const double density = aimed_[piece.layer];
   SparseRule rule;
   rule.dense = density >= 1;
+  if (layer.selection == Selection::kTop) {
+    rule.cap = static_cast<uint32_t>(std::ceil(density * block.elements));
+    return rule;
+  }
   rule.alpha = layer.control.alpha();
   rule.cap = layer.control.cap(block.elements, density);
+  if (layer.selection == Selection::kSampled) {
+    rule.threshold = sampled_.threshold(piece.layer, factor_);
+    return rule;
+  }
   if (!layer.control.current_norm()) {
     const bool own = piece.elements >= kOwnNormFrom;
     const double squares = own ? carried_.piece_squares[block.piece] : carried_.layer_squares[piece.layer];
@@ -164,9 +171,11 @@ Result<BlockOutcome> Compressor::hop_raw(const Block& block, ByteReader* arrived
   return outcome;
 }
 
-Result<BlockOutcome> Compressor::hop_coded(const Block& block, ByteReader* arrived,
-                                           std::span<const void* const> locals, std::byte* out,
-                                           BlockRecord& record) {
+Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
+                                           std::span<const void* const> locals, std::byte* out) {
+  const Block& block = plan_.blocks[index];
+  BlockRecord& record = records_[index];
+  SparseRule rule;
   BlockInput input;
   input.arrived = arrived;
   input.locals = locals;
@@ -174,14 +183,22 @@ Result<BlockOutcome> Compressor::hop_coded(const Block& block, ByteReader* arriv
   input.elements = block.elements;
   input.next = next_.data() + block.first;
   input.residual = carried_.residual.data() + block.first;
+  input.stream = scramble(stats_.operations * plan_.blocks.size() + index);
   if (factor_ != 1.0F) {
     multiply(input.residual, factor_, input.next, block.elements);
     input.residual = input.next;
   }
-  if (block.kind == BlockKind::kL8) {
-    return hop_l8(input, out, record);
+  if (block.piece != kNoPiece) {
+    rule = rule_for(block);
+    input.rule = &rule;
+    input.samples = sampled_.of_block(plan_, index);
   }
-  return sparse_.hop(values_of(block.kind), input, rule_for(block), out, record);
+  Result<BlockOutcome> done = plan_.codecs[block.codec]->hop(input, out, record);
+  if (done.ok() && !block.keeps) {
+    std::fill_n(input.next, block.elements, 0.0F);
+    record.residual_sum = 0;
+  }
+  return done;
 }
 
 Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::byte> arrived,
@@ -191,12 +208,12 @@ Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::
   HopOutcome outcome;
   for (uint32_t i = segment.first_block; i < segment.first_block + segment.blocks; ++i) {
     const Block& block = plan_.blocks[i];
-    const Result<BlockOutcome> done =
-        block.kind == BlockKind::kRaw ? hop_raw(block, source, locals, out + outcome.bytes)
-                                      : hop_coded(block, source, locals, out + outcome.bytes, records_[i]);
+    const Result<BlockOutcome> done = block.codec == 0 ? hop_raw(block, source, locals, out + outcome.bytes)
+                                                       : hop_coded(i, source, locals, out + outcome.bytes);
     if (!done.ok()) {
       return done.status();
     }
+    records_[i].bytes = static_cast<uint32_t>(done->bytes);
     outcome.bytes += static_cast<uint32_t>(done->bytes);
     outcome.not_finite |= done->not_finite;
   }
@@ -208,7 +225,7 @@ Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::
 }
 
 Status Compressor::decode_block(const Block& block, ByteReader& bytes, float* result) {
-  if (block.kind == BlockKind::kRaw) {
+  if (block.codec == 0) {
     const std::byte* const from = bytes.take(size_t{block.elements} * sizeof(float));
     if (from == nullptr) {
       return truncated("raw elements");
@@ -216,10 +233,23 @@ Status Compressor::decode_block(const Block& block, ByteReader& bytes, float* re
     raw::scale_bytes(from, inverse_ranks_, result, block.elements);
     return ok_status();
   }
-  if (block.kind == BlockKind::kL8) {
-    return decode_l8(bytes, block.elements, inverse_ranks_, result);
+  return plan_.codecs[block.codec]->decode(bytes, block.elements, inverse_ranks_, result);
+}
+
+uint32_t Compressor::finish(const Segment& segment, std::byte* bytes, uint32_t size) {
+  if (!plan_.tallies) {
+    return size;
   }
-  return sparse_.decode(values_of(block.kind), bytes, block.elements, inverse_ranks_, result);
+  size_t from = 0;
+  size_t to = 0;
+  for (uint32_t i = segment.first_block; i < segment.first_block + segment.blocks; ++i) {
+    const Block& block = plan_.blocks[i];
+    const size_t length = records_[i].bytes;
+    std::memmove(bytes + to, bytes + from, length);
+    to += block.codec == 0 ? length : plan_.codecs[block.codec]->finish(bytes + to, length, block.elements);
+    from += length;
+  }
+  return static_cast<uint32_t>(to);
 }
 
 Status Compressor::decode(const Segment& segment, std::span<const std::byte> bytes, void* result) {
@@ -257,7 +287,7 @@ void Compressor::settle_layer(uint32_t index) {
   }
   follow(carried_.layer_squares[index], squares);
   // A dense operation says nothing about alpha, nor does one in which there was nothing to send.
-  if (aimed_[index] < 1 && squares > 0) {
+  if (layer.selection == Selection::kRms && aimed_[index] < 1 && squares > 0) {
     layer.control.adjust(static_cast<double>(sent) / static_cast<double>(layer.elements), aimed_[index]);
   }
 }
@@ -275,6 +305,9 @@ void Compressor::commit() {
   std::swap(carried_.residual, next_);
   carried_.scale = scale_;
   stats_.operations += 1;
+  sampled_.settle([this](uint32_t layer) {
+    return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
+  });
   stats_.density =
       plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
   stats_.residual_norm = std::sqrt(residual_sum);

@@ -1,7 +1,5 @@
 #include "compress/reducer.h"
 
-#include <array>
-
 namespace gradwire::compress {
 
 size_t dtype_size(Dtype dtype) {
@@ -19,11 +17,6 @@ size_t dtype_size(Dtype dtype) {
       return 1;
   }
   return 0;
-}
-
-std::span<const std::string_view> codec_names() {
-  static constexpr std::array<std::string_view, 4> names = {"none", "l8", "lads", "laco"};
-  return names;
 }
 
 }  // namespace gradwire::compress

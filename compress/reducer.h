@@ -41,10 +41,15 @@ struct Layer {
 
 // Which part of a layer's threshold uses which norm (section 2 of the algorithms in docs/architecture.md).
 enum class NormChoice : uint8_t { kPrevious, kCurrent };
+// Of the codecs that offer the choice. Stochastic rounding has no bias, but twice the mean square of the
+// error.
+enum class Rounding : uint8_t { kNearest, kStochastic };
+// Which elements a sampled threshold is drawn from.
+enum class ThresholdScope : uint8_t { kLayer, kBucket };
 
 // What the policy says for one layer. Ranges are checked by make_compressor.
 struct CodecSettings {
-  std::string codec = "none";  // none, l8, lads, laco
+  std::string codec = "none";  // a name of codec_names()
   double density = 0.01;       // target share of elements sent; (0, 1]
   double edge_density_factor =
       4.0;                      // first and last large layer of a bucket's job: factor on density; [1, 100]
@@ -52,6 +57,10 @@ struct CodecSettings {
   double density_cap = 4.0;     // a block's density is at most cap * target; [1, 1000]
   uint32_t warm_start_steps = 100;  // committed operations per stage; 0 switches the warm start off
   NormChoice norm = NormChoice::kPrevious;
+  Rounding rounding = Rounding::kNearest;
+  uint32_t steps_per_octave = 8;                  // of l8: 8 or 16
+  bool error_feedback = true;                     // false: what a step does not send is lost
+  ThresholdScope scope = ThresholdScope::kLayer;  // of dropping
 };
 
 // A run of whole blocks of one chunk: what one message carries.
@@ -128,6 +137,9 @@ class BucketReducer {
   virtual Dtype dtype() const = 0;
   // "none", "l8", ... or "mixed" where layers differ.
   virtual std::string_view codec_name() const = 0;
+
+  // Differs where two reducers of equal geometry and name write other bytes.
+  virtual uint64_t wire_variant() const { return 0; }
 
   // Starts an operation. Refuses what this bucket cannot do (average of integers, min of a compressed
   // bucket).

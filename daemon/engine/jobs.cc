@@ -20,6 +20,7 @@ uint64_t layout_hash(const compress::BucketReducer& reducer, uint32_t broadcast_
   const compress::Geometry& geometry = reducer.geometry();
   uint64_t hash = mix(geometry.chunks(), broadcast_bytes);
   hash = mix(hash, static_cast<uint64_t>(reducer.dtype()));
+  hash = mix(hash, reducer.wire_variant());
   for (const char letter : reducer.codec_name()) {
     hash = mix(hash, static_cast<unsigned char>(letter));
   }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compress/codecs/codec.h"
 #include "tests/compress/ring_fixture.h"
 
 namespace gradwire::compress {
@@ -85,6 +86,34 @@ TEST_P(Conservation, HoldsForLargeLayersAroundABlock) {
   expect_conservation(shape, std::vector<CodecSettings>(shape.layers.size(), codec(GetParam(), 0.01, 1)), 12,
                       1, 5);
 }
+
+class HopCodecs : public testing::TestWithParam<std::string> {};
+
+TEST_P(HopCodecs, ConserveForEveryNumberOfNodes) {
+  for (uint32_t nodes = 1; nodes <= 8; ++nodes) {
+    const BucketShape shape = shape_of({0, 1, 3, 77, 2049, 4097}, nodes);
+    CodecSettings settings = codec(GetParam(), 0.02, 10);
+    settings.steps_per_octave = 16;
+    for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
+      settings.rounding = rounding;
+      expect_conservation(shape, std::vector<CodecSettings>(shape.layers.size(), settings), 30, 1 + nodes % 2,
+                          nodes);
+    }
+  }
+}
+
+std::vector<std::string> hop_codecs() {
+  std::vector<std::string> names;
+  for (const CodecRow& row : codec_table()) {
+    if (row.kind == CodecKind::kHop) {
+      names.emplace_back(row.name);
+    }
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, HopCodecs, testing::ValuesIn(hop_codecs()),
+                         [](const auto& codec_name) { return codec_name.param; });
 
 INSTANTIATE_TEST_SUITE_P(Codecs, Conservation, testing::Values("none", "l8", "lads", "laco"),
                          [](const auto& codec_name) { return codec_name.param; });

@@ -9,7 +9,7 @@ BucketShape fuzz_shape() {
   BucketShape shape;
   shape.nodes = 2;
   shape.max_message_bytes = 70000;
-  const uint64_t sizes[] = {3000, 5, 4097, 1, 9001, 1, 2500, 63};
+  const uint64_t sizes[] = {3000, 5, 4097, 1, 9001, 1, 2500, 63, 300, 290, 33, 100, 70, 3100, 2300};
   for (const uint64_t elements : sizes) {
     shape.layers.push_back({"layer", elements});
   }
@@ -17,7 +17,8 @@ BucketShape fuzz_shape() {
 }
 
 std::vector<CodecSettings> fuzz_settings(bool warm) {
-  const char* const codecs[] = {"laco", "none", "l8", "laco", "lads", "lads", "laco", "none"};
+  const char* const codecs[] = {"laco", "none", "l8",   "laco", "lads",   "lads", "laco",    "none",
+                                "fp16", "int8", "int4", "bf16", "onebit", "topk", "dropping"};
   std::vector<CodecSettings> settings;
   for (const char* name : codecs) {
     CodecSettings layer;

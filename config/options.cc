@@ -16,8 +16,13 @@ constexpr double kTiB = 1024 * 1024 * kMiB;
 
 constexpr std::string_view kTransports[] = {"ucx"};
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
-constexpr std::string_view kCodecs[] = {"none", "l8", "lads", "laco"};
+constexpr std::string_view kCodecs[] = {"none",   "fp16", "bf16", "l8",   "int8", "int4",
+                                        "onebit", "sign", "lads", "laco", "topk", "dropping"};
 constexpr std::string_view kNorms[] = {"previous", "current"};
+constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
+constexpr std::string_view kSteps[] = {"8", "16"};
+constexpr std::string_view kSwitch[] = {"on", "off"};
+constexpr std::string_view kScopes[] = {"layer", "bucket"};
 
 #define FIELD(path) [](Config& c) -> Field { return &c.path; }
 
@@ -266,8 +271,12 @@ constexpr Option kOptions[] = {
      FIELD(log.level)},
 
     {"compression.codec", Type::kChoice, 0, 0, kCodecs, "laco", "",
-     "none: exact; l8: 8 bits an element; lads: sparse, elements over a threshold; laco: lads with values in "
-     "8 bits.",
+     "none: exact; fp16, bf16: 16 bits an element; l8: 8 bits, logarithmic; int8, int4: 8 or 4 bits, linear; "
+     "onebit: signs with error feedback; sign: majority vote; lads: sparse, elements over their layer's "
+     "threshold; "
+     "laco: lads with values in 8 bits; topk: sparse, the largest of a block; dropping: sparse, over a "
+     "sampled "
+     "quantile.",
      FIELD(compression.defaults.codec)},
     {"compression.density",
      Type::kNumber,
@@ -317,6 +326,18 @@ constexpr Option kOptions[] = {
     {"compression.norm", Type::kChoice, 0, 0, kNorms, "previous", "",
      "Which step's norm sets the threshold: previous needs one pass over the gradient, current two.",
      FIELD(compression.defaults.norm)},
+    {"compression.rounding", Type::kChoice, 0, 0, kRoundings, "nearest", "",
+     "Of l8, int8 and int4. stochastic has no bias of its own, for use without error feedback.",
+     FIELD(compression.defaults.rounding)},
+    {"compression.steps_per_octave", Type::kChoice, 0, 0, kSteps, "16", "",
+     "Of l8: 16 halves the error and the range, which is 15 octaves below the largest element with 8.",
+     FIELD(compression.defaults.steps_per_octave)},
+    {"compression.error_feedback", Type::kChoice, 0, 0, kSwitch, "on", "",
+     "Whether what a step does not send is added to the next one; off loses it.",
+     FIELD(compression.defaults.error_feedback)},
+    {"compression.threshold_scope", Type::kChoice, 0, 0, kScopes, "layer", "",
+     "Of dropping: whether layers have thresholds of their own or share one in a bucket.",
+     FIELD(compression.defaults.threshold_scope)},
     {"compression.rules",
      Type::kRules,
      0,

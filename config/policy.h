@@ -14,13 +14,17 @@ namespace gradwire::config {
 
 // What one layer gets. Meanings and ranges are those of the `compression` options (config/options.cc).
 struct PolicySettings {
-  std::string codec = "none";        // none, l8, lads, laco
-  double density = 0.01;             // target share of elements sent
-  double edge_density_factor = 4.0;  // factor on density for the first and last large layer
-  uint64_t dense_below = 2048;       // elements; smaller layers go dense
-  double density_cap = 4.0;          // a block's density is at most density_cap * density
-  uint32_t warm_start_steps = 100;   // committed operations per stage; 0 = no warm start
-  std::string norm = "previous";     // previous, current
+  std::string codec = "none";             // one of compress::codec_names()
+  double density = 0.01;                  // target share of elements sent
+  double edge_density_factor = 4.0;       // factor on density for the first and last large layer
+  uint64_t dense_below = 2048;            // elements; smaller layers go dense
+  double density_cap = 4.0;               // a block's density is at most density_cap * density
+  uint32_t warm_start_steps = 100;        // committed operations per stage; 0 = no warm start
+  std::string norm = "previous";          // previous, current
+  std::string rounding = "nearest";       // nearest, stochastic
+  std::string steps_per_octave = "8";     // 8, 16
+  std::string error_feedback = "on";      // on, off
+  std::string threshold_scope = "layer";  // layer, bucket
   bool operator==(const PolicySettings&) const = default;
 };
 
@@ -33,6 +37,10 @@ struct PolicyOverrides {
   std::optional<double> density_cap;
   std::optional<uint32_t> warm_start_steps;
   std::optional<std::string> norm;
+  std::optional<std::string> rounding;
+  std::optional<std::string> steps_per_octave;
+  std::optional<std::string> error_feedback;
+  std::optional<std::string> threshold_scope;
   bool operator==(const PolicyOverrides&) const = default;
 };
 
@@ -67,6 +75,10 @@ void for_each_policy_setting(Visit visit) {
   visit("density_cap", &PolicySettings::density_cap, &PolicyOverrides::density_cap);
   visit("warm_start_steps", &PolicySettings::warm_start_steps, &PolicyOverrides::warm_start_steps);
   visit("norm", &PolicySettings::norm, &PolicyOverrides::norm);
+  visit("rounding", &PolicySettings::rounding, &PolicyOverrides::rounding);
+  visit("steps_per_octave", &PolicySettings::steps_per_octave, &PolicyOverrides::steps_per_octave);
+  visit("error_feedback", &PolicySettings::error_feedback, &PolicyOverrides::error_feedback);
+  visit("threshold_scope", &PolicySettings::threshold_scope, &PolicyOverrides::threshold_scope);
 }
 
 }  // namespace gradwire::config

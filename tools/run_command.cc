@@ -72,7 +72,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command_line
   command->add_option_function<std::string>(
       "--codec",
       [options](const std::string& name) { options->settings.push_back("compression.codec=" + name); },
-      "Codec for gradients: none, l8, lads or laco");
+      "Codec for gradients, as compression.codec in docs/configuration.md");
   command
       ->add_option_function<std::vector<std::string>>(
           "--set",

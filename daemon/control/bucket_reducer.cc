@@ -15,6 +15,12 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   settings.density_cap = policy.density_cap;
   settings.warm_start_steps = policy.warm_start_steps;
   settings.norm = policy.norm == "current" ? compress::NormChoice::kCurrent : compress::NormChoice::kPrevious;
+  settings.rounding =
+      policy.rounding == "stochastic" ? compress::Rounding::kStochastic : compress::Rounding::kNearest;
+  settings.steps_per_octave = policy.steps_per_octave == "16" ? 16 : 8;
+  settings.error_feedback = policy.error_feedback != "off";
+  settings.scope = policy.threshold_scope == "bucket" ? compress::ThresholdScope::kBucket
+                                                      : compress::ThresholdScope::kLayer;
   return settings;
 }
 

@@ -19,7 +19,8 @@ constexpr std::string_view kSeeds[] = {
     "a: &x [1, {b: *x}]\n--- |\n  text\n...\n? [k]\n: !!str v\n",
     "compression.rules=[{match: '*', codec: l8, density: 0.5}]",
     R"({"version":1,"defaults":{"codec":"l8","density":0.01,"edge_density_factor":4.0,"dense_below":2048,)"
-    R"("density_cap":4.0,"warm_start_steps":100,"norm":"previous"},"rules":[{"match":"*","codec":"none"}]})",
+    R"("density_cap":4.0,"warm_start_steps":100,"norm":"previous","rounding":"nearest",)"
+    R"("steps_per_octave":"8","error_feedback":"on","threshold_scope":"layer"},"rules":[{"match":"*","codec":"none"}]})",
 };
 constexpr std::string_view kTokens[] = {
     ": ",   "\n",           "- ",   "{",     "}",     "[",    "]",     ",",     "\"",          "'",  "#",

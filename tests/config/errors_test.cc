@@ -25,8 +25,9 @@ TEST_F(Errors, NameFileLineColumnValueLimitsAndAnExample) {
             "allowed 72KiB "
             "to 16MiB; write for example 128KiB");
   EXPECT_EQ(error("compression: {codec: lacoo}"),
-            "FILE:1:22: compression.codec: 'lacoo' is not known, did you mean 'laco'?; allowed none, l8, "
-            "lads or laco; "
+            "FILE:1:22: compression.codec: 'lacoo' is not known, did you mean 'laco'?; allowed none, fp16, "
+            "bf16, l8, "
+            "int8, int4, onebit, sign, lads, laco, topk or dropping; "
             "write for example laco");
   EXPECT_EQ(
       error("compression: {density: 2}"),

@@ -41,7 +41,8 @@ CompressionPolicy example() {
   policy.rules[0].match = "*.bias";
   policy.rules[0].set.codec = "none";
   policy.rules[1].match = "embed*";
-  policy.rules[1].set = {"lads", 1e-4, 1.5, 1ULL << 40, 1000.0, 0U, "current"};
+  policy.rules[1].set = {"lads",    1e-4,         1.5,  1ULL << 40, 1000.0,  0U,
+                         "current", "stochastic", "16", "off",      "bucket"};
   policy.rules[2].match = "*";
   policy.rules[2].set.density = 0.1;
   return policy;
@@ -52,7 +53,8 @@ TEST(Policy, TheFirstRuleThatMatchesOverridesTheDefaults) {
   PolicySettings bias = policy.defaults;
   bias.codec = "none";
   EXPECT_EQ(resolve_policy(policy, "embed.bias"), bias);
-  const PolicySettings embed{"lads", 1e-4, 1.5, 1ULL << 40, 1000.0, 0, "current"};
+  const PolicySettings embed{"lads",    1e-4,         1.5,  1ULL << 40, 1000.0,  0,
+                             "current", "stochastic", "16", "off",      "bucket"};
   EXPECT_EQ(resolve_policy(policy, "embed.weight"), embed);
   EXPECT_EQ(resolve_policy(policy, "fc").density, 0.1);
   EXPECT_EQ(resolve_policy(policy, "fc").codec, "laco");
@@ -77,9 +79,9 @@ TEST(PolicyJson, RefusesWhatAPeerMustNotSend) {
     return result.status().message();
   };
   EXPECT_EQ(refused([](json& d) { d["defaults"]["codec"] = "zip"; }),
-            "the job's compression policy: codec: 'zip' is not known; allowed none, l8, lads or laco; write "
-            "for example "
-            "laco; do all nodes run the same version?");
+            "the job's compression policy: codec: 'zip' is not known; allowed none, fp16, bf16, l8, int8, "
+            "int4, onebit, "
+            "sign, lads, laco, topk or dropping; write for example laco; do all nodes run the same version?");
   refused([](json& d) { d["version"] = 2; });
   refused([](json& d) { d["version"] = "1"; });
   refused([](json& d) { d.erase("version"); });

@@ -135,13 +135,16 @@ FloatBuffer::FloatBuffer(uint64_t count) : count_(count) {
   offset_ = beyond == 0 ? 0 : (kCacheLine - beyond) / sizeof(float);
 }
 
-std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations) {
+std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations,
+                                       size_t first, size_t count) {
   std::vector<LayerState> state;
-  if (!plan.has_residual || !(carried.scale > 0)) {
+  if (!plan.has_residual || !(carried.scale > 0) || first >= plan.residual_layers.size()) {
     return state;
   }
-  state.reserve(plan.residual_layers.size());
-  for (const ResidualLayer& layer : plan.residual_layers) {
+  const auto layers = std::span(plan.residual_layers).subspan(first);
+  count = std::min(count, layers.size());
+  state.reserve(count);
+  for (const ResidualLayer& layer : layers.first(count)) {
     LayerState& kept = state.emplace_back();
     kept.name = layer.name;
     kept.elements = layer.elements;
@@ -165,7 +168,7 @@ std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& ca
 }
 
 std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations) {
-  std::vector<LayerState> state = describe_state(plan, carried, operations);
+  std::vector<LayerState> state = describe_state(plan, carried, operations, 0, plan.residual_layers.size());
   if (state.empty()) {
     return state;
   }

@@ -47,8 +47,10 @@ struct Carried {
 
 // Moves the residual out. `operations` is how many this bucket has committed.
 std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations);
-// What take_state gives, without the residual: `first` counts within the bucket.
-std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations);
+// What take_state gives, of at most `count` layers from `first` on, without the residual: LayerState::first
+// counts within the bucket.
+std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations,
+                                       size_t first, size_t count);
 
 // Into a bucket that has committed nothing. A layer whose state makes no sense starts at zero; returns how
 // many were found and made sense.

@@ -77,8 +77,8 @@ class Compressor final : public BucketReducer {
   std::vector<LayerState> take_state() override {
     return compress::take_state(plan_, carried_, stats_.operations);
   }
-  std::vector<LayerState> describe_state() const override {
-    return compress::describe_state(plan_, carried_, stats_.operations);
+  std::vector<LayerState> describe_state(size_t first, size_t count) const override {
+    return compress::describe_state(plan_, carried_, stats_.operations, first, count);
   }
   size_t restore_state(std::span<const LayerState> state) override;
 

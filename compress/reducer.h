@@ -184,9 +184,13 @@ class BucketReducer {
   // What would be lost with this reducer, by layer: taken at the end of its life, after which only the
   // destructor may be called. Empty without residuals, or where nothing was committed.
   virtual std::vector<LayerState> take_state() { return {}; }
-  // The same without the residuals, between operations: `first` counts in residual(), whose elements are at
-  // `scale`. The reducer goes on.
-  virtual std::vector<LayerState> describe_state() const { return {}; }
+  // The same without the residuals, of at most `count` layers from the `first` one on that has any, between
+  // operations: LayerState::first counts in residual(). The reducer goes on.
+  virtual std::vector<LayerState> describe_state(size_t first, size_t count) const {
+    (void)first;
+    (void)count;
+    return {};
+  }
   // Before the first operation: layers of the same name and size go on from there. Others are left alone.
   // Returns how many layers were found.
   virtual size_t restore_state(std::span<const LayerState> state) {

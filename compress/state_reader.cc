@@ -123,10 +123,11 @@ Status StateReader::header() {
   origin_.nodes = numbers.next<uint32_t>();
   origin_.node_index = numbers.next<uint32_t>();
   origin_.world = numbers.next<uint32_t>();
+  const auto reserved = numbers.next<uint32_t>();
   if (!seal_fits(part_, all_crc_)) {
     return damaged("the header's checksum does not fit");
   }
-  if (payload > UINT64_MAX / 4 || layers_left_ > payload / kLeastLayer ||
+  if (reserved != 0 || payload > UINT64_MAX / 4 || layers_left_ > payload / kLeastLayer ||
       sections_left_ > payload / kLeastSection) {
     return damaged("its numbers of layers and bytes contradict each other");
   }
@@ -176,8 +177,10 @@ Status StateReader::layer() {
   const auto name = numbers.next<uint32_t>();
   const auto elements = numbers.next<uint64_t>();
   const auto pieces = load<uint32_t>(part_.data() + layout::kLayerBytes - 2 * sizeof(uint32_t));
-  if (!marked || name == 0 || name > layout::kMaxName || elements == 0 || elements > layout::kMaxElements ||
-      pieces > layout::kMaxPieces || offset_ > end_ || elements > (end_ - offset_) / sizeof(float)) {
+  const auto reserved = load<uint32_t>(part_.data() + layout::kLayerBytes - sizeof(uint32_t));
+  if (!marked || reserved != 0 || name == 0 || name > layout::kMaxName || elements == 0 ||
+      elements > layout::kMaxElements || pieces > layout::kMaxPieces || offset_ > end_ ||
+      elements > (end_ - offset_) / sizeof(float)) {
     return damaged("where the next layer should begin there is something else");
   }
   stage_ = Stage::kLayerName;

@@ -42,6 +42,7 @@ class Core final : public transport::Receiver {
   // inspect.cc
   OperationView inspect(JobId id, uint32_t bucket, uint64_t sequence) const;
   std::vector<BucketSequence> completed(JobId id) const;
+  Status look(JobId id, uint32_t bucket, const Engine::Look& look) const;
   JobSnapshot snapshot(JobId id) const;
   JobTraffic traffic(JobId id) const;
   std::vector<ResultSample> take_results(JobId id);

@@ -45,6 +45,10 @@ OperationView Engine::inspect(JobId job, uint32_t bucket, uint64_t sequence) con
   return impl_->core.inspect(job, bucket, sequence);
 }
 
+Status Engine::look(JobId job, uint32_t bucket, const Look& look) const {
+  return impl_->core.look(job, bucket, look);
+}
+
 std::vector<BucketSequence> Engine::completed(JobId job) const {
   return impl_->core.completed(job);
 }

@@ -184,6 +184,12 @@ class Engine {
   // that was aborted; not of buckets that were removed. The barrier's bucket 0 is among them.
   std::vector<BucketSequence> completed(JobId job) const;
 
+  // Shows `look` what reduces the bucket, as the last commit left it. Everybody waits meanwhile: it must take
+  // some 0.1 ms at most and come again for more. kUnavailable while an operation is in flight here (one that
+  // local ranks still miss is not); otherwise what `look` returns.
+  using Look = std::function<Status(const compress::BucketReducer&)>;
+  Status look(JobId job, uint32_t bucket, const Look& look) const;
+
   // One round of work: the sessions' rings, the transport, timers. Returns how much was done.
   size_t poll();
   // The rings alone: cheap, for a loop that spins. Submissions start operations here, too.

@@ -175,6 +175,18 @@ OperationView Core::inspect(JobId id, uint32_t number, uint64_t sequence) const 
                                                               : view_of(*this, *bucket, sequence);
 }
 
+Status Core::look(JobId id, uint32_t number, const Engine::Look& look) const {
+  const Bucket* const bucket = find(id, number);
+  if (bucket == nullptr || bucket->removed || bucket->spec.reducer == nullptr) {
+    return Status(Code::kNotFound, "job " + std::to_string(id) + " has no bucket " + std::to_string(number));
+  }
+  if (bucket->operation.state == OperationState::kRunning) {
+    return Status(Code::kUnavailable,
+                  operation_label(*bucket, bucket->operation.sequence) + " is in flight: wait for it first");
+  }
+  return look(*bucket->spec.reducer);
+}
+
 std::vector<BucketSequence> Core::completed(JobId id) const {
   std::vector<BucketSequence> last;
   const Job* const job = find(id);

@@ -257,7 +257,16 @@ TEST(StateFormat, AHeaderThatPromisesTooMuchCostsNothing) {
 void move_state(LoopbackRing& from, LoopbackRing& to) {
   for (size_t n = 0; n < from.size(); ++n) {
     const BucketReducer& node = from.node(n);
-    StateWriter writer(origin(), {{"b", node.describe_state()}});
+    std::vector<LayerState> layers;  // in turns
+    while (true) {
+      auto some = node.describe_state(layers.size(), 3);
+      if (some.empty()) {
+        break;
+      }
+      std::move(some.begin(), some.end(), std::back_inserter(layers));
+    }
+    ASSERT_EQ(layers.size(), 4u);
+    StateWriter writer(origin(), {{"b", std::move(layers)}});
     Bytes bytes(writer.total_bytes());
     size_t at = writer.fill(bytes);
     ASSERT_TRUE(writer.wants().has_value());

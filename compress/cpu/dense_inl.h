@@ -6,9 +6,7 @@
 #define GRADWIRE_COMPRESS_CPU_DENSE_INL_H_
 #endif
 
-#include "compress/bytes.h"
 #include "compress/cpu/reference.h"
-#include "compress/half.h"
 #include "hwy/highway.h"
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -29,19 +27,6 @@ using VD = hn::Vec<DD>;
 // The loops go by groups: four vectors, a multiple of 16 elements.
 constexpr size_t kLanes = HWY_LANES(float);
 constexpr size_t kGroup = 4 * kLanes;
-
-// Past the caches, or not. Streaming needs whole vectors' alignment.
-template <bool kStream>
-HWY_INLINE void put(VF value, float* out) {
-  if constexpr (kStream) {
-    hn::Stream(value, DF(), out);
-  } else {
-    hn::StoreU(value, DF(), out);
-  }
-}
-HWY_INLINE bool can_stream(const float* out) {
-  return reinterpret_cast<uintptr_t>(out) % (kLanes * sizeof(float)) == 0;
-}
 
 // What a loop over a block in the first cache asks memory for meanwhile: the operands of the block behind it,
 // which mostly is the next one.
@@ -161,29 +146,88 @@ inline void add_squares(const float* values, size_t count, double* partials) {
   plain::add_squares(values + i, count - i, partials);
 }
 
-// The compiler vectorises these for the instruction set of the namespace.
+HWY_INLINE VU load_halves(const std::byte* from) {
+  const hn::Rebind<uint16_t, DU> d16;
+  return hn::PromoteTo(DU(), hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
+}
+HWY_INLINE void store_halves(VU halves, std::byte* out) {
+  const hn::Rebind<uint16_t, DU> d16;
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(DI(), halves)), d16, reinterpret_cast<uint16_t*>(out));
+}
+// All bits of a lane where a > b; both below 2^31.
+HWY_INLINE hn::Mask<DU> above(VU a, uint32_t b) {
+  return hn::RebindMask(DU(), hn::Gt(hn::BitCast(DI(), a), hn::Set(DI(), static_cast<int32_t>(b))));
+}
+
+// The formulas of compress/half.h.
 inline void widen_fp16(const std::byte* from, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = Float16::widen(load<uint16_t>(from + 2 * i));
+  const DU du;
+  const VF unit = hn::Set(DF(), 5.9604644775390625e-08F);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const VU half = load_halves(from + 2 * i);
+    const VU sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(du, 0x8000)));
+    const VU magnitude = hn::And(half, hn::Set(du, 0x7fff));
+    const VU shifted = hn::ShiftLeft<13>(magnitude);
+    const VU normal = hn::Add(shifted, hn::Set(du, uint32_t{112} << 23));
+    const VU subnormal = hn::BitCast(du, hn::Mul(hn::ConvertTo(DF(), hn::BitCast(DI(), magnitude)), unit));
+    const VU finite = hn::IfThenElse(above(magnitude, 0x03ff), normal, subnormal);
+    const VU quiet = hn::IfThenElseZero(above(magnitude, 0x7c00), hn::Set(du, 0x00400000));
+    const VU special = hn::Or(hn::Or(shifted, hn::Set(du, 0x7f800000)), quiet);
+    const VU bits = hn::Or(sign, hn::IfThenElse(above(magnitude, 0x7bff), special, finite));
+    hn::StoreU(hn::BitCast(DF(), bits), DF(), out + i);
   }
+  plain::widen_fp16(from + 2 * i, out + i, count - i);
 }
 
 inline void widen_bf16(const std::byte* from, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = Bfloat16::widen(load<uint16_t>(from + 2 * i));
+  const DU du;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const VU half = load_halves(from + 2 * i);
+    const VU quiet =
+        hn::IfThenElseZero(above(hn::And(half, hn::Set(du, 0x7fff)), 0x7f80), hn::Set(du, 0x00400000));
+    hn::StoreU(hn::BitCast(DF(), hn::Or(hn::ShiftLeft<16>(half), quiet)), DF(), out + i);
   }
+  plain::widen_bf16(from + 2 * i, out + i, count - i);
 }
 
 inline void narrow_fp16(const float* values, float divisor, std::byte* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    compress::store(out + 2 * i, Float16::narrow(values[i] / divisor));
+  const DU du;
+  const VF divisors = hn::Set(DF(), divisor);
+  const VF half = hn::Set(DF(), 0.5F);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const VU bits = hn::BitCast(du, hn::Div(hn::LoadU(DF(), values + i), divisors));
+    const VU sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000));
+    const VU magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+    const VU shifted = hn::ShiftRight<13>(magnitude);
+    const VU odd = hn::And(shifted, hn::Set(du, 1));
+    const VU normal =
+        hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(du, 0xfff - (uint32_t{112} << 23))), odd));
+    const VU subnormal =
+        hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(DF(), magnitude), half)), hn::Set(du, 0x3f000000));
+    const VU finite = hn::IfThenElse(above(magnitude, 0x387fffff), normal, subnormal);
+    const VU nan = hn::Or(hn::Set(du, 0x7e00), hn::And(shifted, hn::Set(du, 0x3ff)));
+    const VU special = hn::IfThenElse(above(magnitude, 0x7f800000), nan, hn::Set(du, 0x7c00));
+    store_halves(hn::Or(sign, hn::IfThenElse(above(magnitude, 0x477fefff), special, finite)), out + 2 * i);
   }
+  plain::narrow_fp16(values + i, divisor, out + 2 * i, count - i);
 }
 
 inline void narrow_bf16(const float* values, float divisor, std::byte* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    compress::store(out + 2 * i, Bfloat16::narrow(values[i] / divisor));
+  const DU du;
+  const VF divisors = hn::Set(DF(), divisor);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const VU bits = hn::BitCast(du, hn::Div(hn::LoadU(DF(), values + i), divisors));
+    const VU upper = hn::ShiftRight<16>(bits);
+    const VU odd = hn::And(upper, hn::Set(du, 1));
+    const VU rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd));
+    const auto nan = above(hn::And(bits, hn::Set(du, 0x7fffffff)), 0x7f800000);
+    store_halves(hn::IfThenElse(nan, hn::Or(upper, hn::Set(du, 0x40)), rounded), out + 2 * i);
   }
+  plain::narrow_bf16(values + i, divisor, out + 2 * i, count - i);
 }
 
 }  // namespace gradwire::compress::cpu::HWY_NAMESPACE

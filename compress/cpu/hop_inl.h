@@ -49,14 +49,15 @@ struct FromArrived {
   }
 };
 
+template <class Sums>
 struct HopState {
   HWY_INLINE HopState() : largest(hn::Zero(DU())) {}  // an implicit one would not know the instruction set
   VU largest;
-  Squares squares;
+  Sums squares;
 };
 
-template <class From>
-HWY_INLINE void sum_group(const L8Hop& hop, size_t i, const From& from, HopState& state, float* sum) {
+template <class From, class Sums>
+HWY_INLINE void sum_group(const L8Hop& hop, size_t i, const From& from, HopState<Sums>& state, float* sum) {
   const DF df;
   VF a = from(hop, i);
   VF b = from(hop, i + kLanes);
@@ -75,13 +76,15 @@ HWY_INLINE void sum_group(const L8Hop& hop, size_t i, const From& from, HopState
   hn::Store(d, df, sum + i + 3 * kLanes);
   state.largest = hn::Max(state.largest, hn::Max(hn::Max(magnitude_bits(a), magnitude_bits(b)),
                                                  hn::Max(magnitude_bits(c), magnitude_bits(d))));
-  state.squares.add<0>(a);
-  state.squares.add<1>(b);
-  state.squares.add<2>(c);
-  state.squares.add<3>(d);
+  state.squares.template add<0>(a);
+  state.squares.template add<1>(b);
+  state.squares.template add<2>(c);
+  state.squares.template add<3>(d);
 }
 
-HWY_INLINE size_t sum_groups(const L8Hop& hop, HopState& state, float* sum) {
+template <class Sums>
+HWY_INLINE size_t sum_groups(const L8Hop& given, HopState<Sums>& state, float* sum) {
+  const L8Hop hop = given;  // a copy that no store can change
   size_t i = 0;
   if (hop.arrived == nullptr) {
     for (; i + kGroup <= hop.count; i += kGroup) {
@@ -90,7 +93,7 @@ HWY_INLINE size_t sum_groups(const L8Hop& hop, HopState& state, float* sum) {
     return i;
   }
   const Decoder<false> careful(hop.arrived_scale);
-  if (!decodes_plainly(hop.arrived_scale)) {
+  if (!is_plain(hop.arrived_scale)) {
     for (; i + kGroup <= hop.count; i += kGroup) {
       sum_group(hop, i, FromArrived<false>{careful}, state, sum);
     }
@@ -107,14 +110,23 @@ HWY_INLINE size_t sum_groups(const L8Hop& hop, HopState& state, float* sum) {
   return i;
 }
 
+// The first pass over whole groups; returns how many elements those were.
+template <class Sums>
+HWY_INLINE size_t first_pass(const L8Hop& hop, float* sum, L8HopSums& sums, double* partials) {
+  HopState<Sums> state;
+  const size_t whole = sum_groups(hop, state, sum);
+  state.squares.store(partials);
+  sums.largest = largest_lane(state.largest);
+  return whole;
+}
+
 inline L8HopSums l8_hop(const L8Hop& hop) {
   alignas(64) float sum[kFusedBlock];
-  alignas(64) double partials[kPartials];
+  alignas(64) double partials[kPartials] = {};
   L8HopSums sums;
 
-  HopState state;
-  size_t i = sum_groups(hop, state, sum);
-  state.squares.store(partials);
+  size_t i = hop.squares ? first_pass<Squares>(hop, sum, sums, partials)
+                         : first_pass<KeepNothing>(hop, sum, sums, partials);
   const size_t whole = i;
   for (; i < hop.count; ++i) {
     float value = hop.residual[i];
@@ -123,19 +135,19 @@ inline L8HopSums l8_hop(const L8Hop& hop) {
     }
     sum[i] = plain::local_sum(value, hop.locals, hop.first + i);
   }
-  plain::add_squares(sum + whole, hop.count - whole, partials);
-  sums.squares = plain::total(partials);
-  sums.largest = HWY_MAX(largest_lane(state.largest), plain::max_magnitude(sum + whole, hop.count - whole));
+  if (hop.squares) {
+    plain::add_squares(sum + whole, hop.count - whole, partials);
+    sums.squares = plain::total(partials);
+  }
+  sums.largest = HWY_MAX(sums.largest, plain::max_magnitude(sum + whole, hop.count - whole));
 
   const uint32_t scale = l8::scale_of(sums.largest);
   const HopAhead ahead{hop};
   Squares rest;
-  if (!encodes_plainly(scale)) {
-    encode_groups<false, false>(sum, hop.count, scale, hop.codes, hop.next, rest, ahead);
-  } else if (hop.stream && can_stream(hop.next)) {
-    encode_groups<true, true>(sum, hop.count, scale, hop.codes, hop.next, rest, ahead);
+  if (is_plain(scale)) {
+    encode_groups<true>(sum, hop.count, scale, hop.codes, hop.next, rest, ahead);
   } else {
-    encode_groups<true, false>(sum, hop.count, scale, hop.codes, hop.next, rest, ahead);
+    encode_groups<false>(sum, hop.count, scale, hop.codes, hop.next, rest, ahead);
   }
   rest.store(partials);
   plain::l8_encode(sum + whole, hop.count - whole, scale, hop.codes + whole);

@@ -18,7 +18,6 @@
 #include "compress/cpu/hop_inl.h"
 #include "compress/cpu/l8_inl.h"
 #include "compress/cpu/sparse_inl.h"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -99,10 +98,6 @@ std::span<const Kernels* const> offered() {
 const Kernels& kernels() {
   static const Kernels& fastest = *offered().front();
   return fastest;
-}
-
-void stream_fence() {
-  hwy::FlushStream();
 }
 
 }  // namespace gradwire::compress::cpu

@@ -25,13 +25,11 @@ struct L8Hop {
   size_t count = 0;
   uint8_t* codes = nullptr;  // Q(S); not `arrived`
   float* next = nullptr;     // S - D(Q(S)); may be `residual`
-  // Writes `next` past the caches: for slots that are not read again before the caches have been used for
-  // other things. The caller runs stream_fence() before another thread may read.
-  bool stream = false;
+  bool squares = false;      // whether their sum is wanted
 };
 struct L8HopSums {
   uint32_t largest = 0;  // magnitude bits of S; its exponent is the scale
-  double squares = 0;    // of S
+  double squares = 0;    // of S, if wanted
   double rest = 0;       // of S - D(Q(S))
 };
 
@@ -44,7 +42,6 @@ struct Scan {
   float* sum = nullptr;    // may be `base`
   uint32_t threshold = 0;  // magnitude bits, 1 to infinity's
   uint32_t position = 0;   // of base, within the block: added to what is written
-  bool stream = false;     // as in L8Hop
 };
 
 struct Kernels {
@@ -92,8 +89,5 @@ const Kernels& kernels();
 // All that this processor runs, fastest first; the last is the plain code that the others are tested against.
 std::span<const Kernels* const> offered();
 const Kernels& reference();
-
-// Orders streamed stores before later stores of this thread.
-void stream_fence();
 
 }  // namespace gradwire::compress::cpu

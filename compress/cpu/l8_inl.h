@@ -19,7 +19,8 @@ namespace gradwire::compress::cpu::HWY_NAMESPACE {
 class Lookup8 {
  public:
 #if HWY_MAX_BYTES >= 32
-  explicit Lookup8(const std::array<uint32_t, 16>& words) : words_(hn::LoadU(DU(), words.data())) {}
+  explicit Lookup8(const std::array<uint32_t, 16>& words, uint32_t added = 0)
+      : words_(hn::Add(hn::LoadU(DU(), words.data()), hn::Set(DU(), added))) {}
 
   HWY_INLINE VU operator()(VU index) const {
 #if HWY_IS_DEBUG_BUILD
@@ -32,8 +33,9 @@ class Lookup8 {
  private:
   VU words_;
 #else
-  explicit Lookup8(const std::array<uint32_t, 16>& words)
-      : low_(hn::LoadU(DU(), words.data())), high_(hn::LoadU(DU(), words.data() + 4)) {}
+  explicit Lookup8(const std::array<uint32_t, 16>& words, uint32_t added = 0)
+      : low_(hn::Add(hn::LoadU(DU(), words.data()), hn::Set(DU(), added))),
+        high_(hn::Add(hn::LoadU(DU(), words.data() + 4), hn::Set(DU(), added))) {}
 
   HWY_INLINE VU operator()(VU index) const {
     const auto lane = hn::IndicesFromVec(DU(), hn::And(index, hn::Set(DU(), 3)));
@@ -49,33 +51,47 @@ class Lookup8 {
 // kPlain: a block whose scale leaves nothing near zero, infinity or the largest float. Else every case of the
 // format is looked after.
 template <bool kPlain>
-class Decoder {
+class Decoder;
+
+template <>
+class Decoder<true> {
+ public:
+  explicit Decoder(uint32_t scale) : words_(kCodeWords, base_of(scale)) {}
+
+  // `codes`: sign-extended, none kNotFinite.
+  HWY_INLINE VF operator()(VI codes) const {
+    const DF df;
+    const DI di;
+    const DU du;
+    const VU unsigned_codes = hn::BitCast(du, codes);
+    const VU high = hn::And(hn::ShiftLeft<20>(unsigned_codes), hn::Set(du, 0x87f00000));
+    const VF value = hn::BitCast(df, hn::Add(high, words_(unsigned_codes)));
+    return hn::IfThenZeroElse(hn::RebindMask(df, hn::Eq(codes, hn::Zero(di))), value);
+  }
+
+ private:
+  Lookup8 words_;
+};
+
+template <>
+class Decoder<false> {
  public:
   explicit Decoder(uint32_t scale)
       : mantissas_(kDecodeWords), base_(hn::Set(DI(), 8 * static_cast<int32_t>(scale) - 119)) {}
 
-  // `codes`: sign-extended. A plain decoder must not see kNotFinite.
   HWY_INLINE VF operator()(VI codes) const {
     const DF df;
     const DI di;
     const DU du;
     const VU sign = hn::And(hn::BitCast(du, codes), hn::Set(du, 0x80000000));
     const VI magnitude = hn::And(codes, hn::Set(di, 127));
-    auto zero = hn::Eq(magnitude, hn::Zero(di));
-    VI index = hn::Add(magnitude, base_);
-    if constexpr (!kPlain) {
-      index = hn::Min(index, hn::Set(di, l8::kMaxIndex));
-      zero = hn::Or(zero, hn::Lt(index, hn::Set(di, 8)));
-    }
-    const VU unsigned_index = hn::BitCast(du, index);
-    const VU bits = hn::Or(hn::Add(hn::ShiftLeft<20>(unsigned_index), mantissas_(unsigned_index)), sign);
+    const VI index = hn::Min(hn::Add(magnitude, base_), hn::Set(di, l8::kMaxIndex));
+    const auto zero = hn::Or(hn::Eq(magnitude, hn::Zero(di)), hn::Lt(index, hn::Set(di, 8)));
+    const VU index_bits = hn::BitCast(du, index);
+    const VU bits = hn::Or(hn::Add(hn::ShiftLeft<20>(index_bits), mantissas_(index_bits)), sign);
     const VF value = hn::IfThenZeroElse(hn::RebindMask(df, zero), hn::BitCast(df, bits));
-    if constexpr (kPlain) {
-      return value;
-    } else {
-      const auto bad = hn::Eq(codes, hn::Set(di, -128));
-      return hn::IfThenElse(hn::RebindMask(df, bad), hn::BitCast(df, hn::Set(du, l8::kNan)), value);
-    }
+    const auto bad = hn::Eq(codes, hn::Set(di, -128));
+    return hn::IfThenElse(hn::RebindMask(df, bad), hn::BitCast(df, hn::Set(du, l8::kNan)), value);
   }
 
  private:
@@ -83,10 +99,7 @@ class Decoder {
   VI base_;
 };
 
-constexpr bool decodes_plainly(uint32_t scale) {
-  return scale >= 16 && scale <= 253;
-}
-constexpr bool encodes_plainly(uint32_t scale) {
+constexpr bool is_plain(uint32_t scale) {
   return scale >= 16 && scale <= 253;
 }
 
@@ -125,7 +138,7 @@ HWY_INLINE size_t decode_groups(const uint8_t* codes, size_t count, uint32_t sca
                                 float* out) {
   const Decoder<false> careful(scale);
   size_t i = 0;
-  if (decodes_plainly(scale)) {
+  if (is_plain(scale)) {
     const Decoder<true> plain_one(scale);
     for (; i + kGroup <= count; i += kGroup) {
       if (HWY_UNLIKELY(has_not_finite(codes + i))) {
@@ -153,8 +166,44 @@ inline void l8_decode_scaled(const uint8_t* codes, size_t count, uint32_t scale,
   plain::l8_decode_scaled(codes + i, count - i, scale, factor, out + i);
 }
 
+// A code in its lane: bits 0 to 6, and the sign at bit 11, where a shift by 20 leaves a float's.
+constexpr uint32_t kSignInLane = 1U << 11;
+
 template <bool kPlain>
-class Encoder {
+class Encoder;
+
+// Adding the words leaves the sign bit alone, so that one addition and one shift find the code of either
+// sign.
+template <>
+class Encoder<true> {
+ public:
+  explicit Encoder(uint32_t scale)
+      : rounds_(kRoundWords, 0U - base_of(scale)),
+        words_(kCodeWords, base_of(scale)),
+        vanishing_(hn::Set(DI(), static_cast<int32_t>(smallest_sent(scale)) - 1)) {}
+
+  // `rest` becomes value - D(code).
+  HWY_INLINE VI operator()(VF value, VF& rest) const {
+    const DF df;
+    const DI di;
+    const DU du;
+    const auto sent = hn::Gt(hn::BitCast(di, magnitude_bits(value)), vanishing_);
+    const VU shifted = hn::Add(hn::BitCast(du, value), hn::Set(du, kRoundOffset));
+    const VU rounded = hn::Add(shifted, rounds_(hn::ShiftRight<20>(shifted)));
+    const VU code = hn::ShiftRight<20>(rounded);
+    const VU decoded = hn::Add(hn::And(rounded, hn::Set(du, 0xfff00000)), words_(code));
+    rest = hn::Sub(value, hn::BitCast(df, hn::IfThenElseZero(hn::RebindMask(du, sent), decoded)));
+    return hn::IfThenElseZero(sent, hn::BitCast(di, code));
+  }
+
+ private:
+  Lookup8 rounds_;
+  Lookup8 words_;
+  VI vanishing_;
+};
+
+template <>
+class Encoder<false> {
  public:
   explicit Encoder(uint32_t scale)
       : rounds_(kRoundWords),
@@ -162,7 +211,6 @@ class Encoder {
         base_(hn::Set(DI(), 8 * static_cast<int32_t>(scale) - 119)),
         limit_(hn::Set(DI(), l8::code_limit(scale))) {}
 
-  // The code byte in each lane; `rest` becomes value - D(code).
   HWY_INLINE VI operator()(VF value, VF& rest) const {
     const DF df;
     const DI di;
@@ -172,27 +220,19 @@ class Encoder {
     const VU magnitude = hn::Xor(bits, sign);
     const VU shifted = hn::Add(magnitude, hn::Set(du, kRoundOffset));
     const VU rounded = hn::Add(shifted, rounds_(hn::ShiftRight<20>(shifted)));
-    VI index = hn::BitCast(di, hn::ShiftRight<20>(rounded));
-    VI code = hn::Sub(index, base_);
-    VU high = hn::And(rounded, hn::Set(du, 0xfff00000));
-    if constexpr (!kPlain) {
-      code = hn::Min(code, limit_);
-      index = hn::Add(code, base_);
-      high = hn::ShiftLeft<20>(hn::BitCast(du, index));
-    }
-    const VU decoded = hn::Or(hn::Add(high, mantissas_(hn::BitCast(du, index))), sign);
+    const VI code = hn::Min(hn::Sub(hn::BitCast(di, hn::ShiftRight<20>(rounded)), base_), limit_);
+    const VI index = hn::Add(code, base_);
+    const VU bits_of_index = hn::BitCast(du, index);
+    const VU decoded = hn::Or(hn::Add(hn::ShiftLeft<20>(bits_of_index), mantissas_(bits_of_index)), sign);
     const auto sent = hn::Gt(code, hn::Zero(di));
-    VI byte = hn::IfThenElseZero(sent, hn::Or(code, hn::BitCast(di, hn::ShiftRight<24>(sign))));
-    VF taken = hn::BitCast(df, hn::IfThenElseZero(hn::RebindMask(du, sent), decoded));
-    if constexpr (!kPlain) {
-      taken = hn::IfThenZeroElse(hn::RebindMask(df, hn::Lt(index, hn::Set(di, 8))), taken);
-      const auto bad =
-          hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<int32_t>(l8::kInfinity - 1)));
-      byte = hn::IfThenElse(bad, hn::Set(di, l8::kNotFinite), byte);
-      taken = hn::IfThenElse(hn::RebindMask(df, bad), hn::BitCast(df, hn::Set(du, l8::kNan)), taken);
-    }
-    rest = hn::Sub(value, taken);
-    return byte;
+    const auto visible = hn::And(sent, hn::Gt(index, hn::Set(di, 7)));
+    const auto bad = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<int32_t>(l8::kInfinity - 1)));
+    const VF taken = hn::IfThenElseZero(hn::RebindMask(df, visible), hn::BitCast(df, decoded));
+    rest = hn::Sub(value,
+                   hn::IfThenElse(hn::RebindMask(df, bad), hn::BitCast(df, hn::Set(du, l8::kNan)), taken));
+    const VI signed_code = hn::Or(code, hn::BitCast(di, hn::ShiftRight<20>(sign)));
+    return hn::IfThenElse(bad, hn::Set(di, static_cast<int32_t>(kSignInLane)),
+                          hn::IfThenElseZero(sent, signed_code));
   }
 
  private:
@@ -202,7 +242,7 @@ class Encoder {
   VI limit_;
 };
 
-// Stores a group's codes, each 0 to 255 in its lane.
+// Stores a group's codes as bytes.
 class CodePacker {
  public:
   CodePacker()
@@ -215,7 +255,10 @@ class CodePacker {
     // Within 16 bytes: 4 of a and 4 of b in words' lower bytes, c and d in their upper ones.
     const auto ab = hn::ReorderDemote2To(d16, a, b);
     const auto cd = hn::ReorderDemote2To(d16, c, d);
-    const auto pairs = hn::BitCast(d8, hn::Or(ab, hn::ShiftLeft<8>(cd)));
+    const auto codes_of_both = hn::Or(hn::And(ab, hn::Set(d16, 0x007f)), hn::ShiftLeft<8>(cd));
+    const auto signs_of_both = hn::Or(hn::And(hn::ShiftRight<4>(ab), hn::Set(d16, 0x0080)),
+                                      hn::And(hn::ShiftLeft<4>(cd), hn::Set(d16, INT16_MIN)));
+    const auto pairs = hn::BitCast(d8, hn::Or(codes_of_both, signs_of_both));
     const VU blocks = hn::BitCast(DU(), hn::TableLookupBytes(pairs, pairs_));
     hn::StoreU(hn::BitCast(d8, hn::TableLookupLanes(blocks, blocks_)), d8, codes);
   }
@@ -229,10 +272,11 @@ class CodePacker {
 struct KeepNothing {
   template <size_t V>
   HWY_INLINE void add(VF /*value*/) {}
+  void store(double* /*partials*/) const {}
 };
 
 // Whole groups of `count` values: codes, and what is left of each; returns how many elements those were.
-template <bool kPlain, bool kStream, class Sums, class Ahead>
+template <bool kPlain, class Sums, class Ahead>
 HWY_INLINE size_t encode_groups(const float* values, size_t count, uint32_t scale, uint8_t* codes,
                                 float* rest, Sums& sums, const Ahead& ahead) {
   const DF df;
@@ -251,10 +295,10 @@ HWY_INLINE size_t encode_groups(const float* values, size_t count, uint32_t scal
     sums.template add<1>(r1);
     sums.template add<2>(r2);
     sums.template add<3>(r3);
-    put<kStream>(r0, rest + i);
-    put<kStream>(r1, rest + i + kLanes);
-    put<kStream>(r2, rest + i + 2 * kLanes);
-    put<kStream>(r3, rest + i + 3 * kLanes);
+    hn::StoreU(r0, df, rest + i);
+    hn::StoreU(r1, df, rest + i + kLanes);
+    hn::StoreU(r2, df, rest + i + 2 * kLanes);
+    hn::StoreU(r3, df, rest + i + 3 * kLanes);
   }
   return i;
 }
@@ -262,9 +306,8 @@ HWY_INLINE size_t encode_groups(const float* values, size_t count, uint32_t scal
 inline void l8_encode(float* values, size_t count, uint32_t scale, uint8_t* codes) {
   KeepNothing sums;
   const NothingAhead nothing;
-  const size_t i = encodes_plainly(scale)
-                       ? encode_groups<true, false>(values, count, scale, codes, values, sums, nothing)
-                       : encode_groups<false, false>(values, count, scale, codes, values, sums, nothing);
+  const size_t i = is_plain(scale) ? encode_groups<true>(values, count, scale, codes, values, sums, nothing)
+                                   : encode_groups<false>(values, count, scale, codes, values, sums, nothing);
   plain::l8_encode(values + i, count - i, scale, codes + i);
 }
 

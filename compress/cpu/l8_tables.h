@@ -33,6 +33,22 @@ inline constexpr std::array<uint32_t, 16> kDecodeWords = decode_words();
 inline constexpr std::array<uint32_t, 8> kRoundUpFrom = {0x05aac4, 0x11c3d4, 0x1ef533, 0x2d583f,
                                                          0x3d08a4, 0x4e248d, 0x60ccdf, 0x75257e};
 
+// The same indexed by the code, which is one less mod 8 than its index: scale and code only add multiples of
+// 8 and 8 * scale - 119.
+constexpr std::array<uint32_t, 16> code_words() {
+  std::array<uint32_t, 8> words{};
+  for (uint32_t j = 0; j < 8; ++j) {
+    words[j] = kDecodeWords[(j + 1) % 8];
+  }
+  return twice(words);
+}
+inline constexpr std::array<uint32_t, 16> kCodeWords = code_words();
+
+// The index of code 0 of a scale, where a float has it; scale >= 16.
+constexpr uint32_t base_of(uint32_t scale) {
+  return (8 * scale - 119) << 20;
+}
+
 // With this offset added, each eighth of the mantissa's range holds exactly one of those, so that a table of
 // eight suffices where l8::kRound needs sixteen: the index is (shifted + kRoundWords[shifted >> 20 & 7])
 // >> 20.
@@ -57,6 +73,13 @@ constexpr bool every_eighth_has_one_threshold() {
   return true;
 }
 static_assert(every_eighth_has_one_threshold());
+
+// The smallest magnitude bits that a block of this scale does not send as zero; scale >= 16.
+constexpr uint32_t smallest_sent(uint32_t scale) {
+  const uint32_t below = 8 * scale - 119;  // the index of code 0
+  return (below >> 3 << 23) | kRoundUpFrom[below & 7];
+}
+static_assert(l8::encode(smallest_sent(100), 100) == 1 && l8::encode(smallest_sent(100) - 1, 100) == 0);
 
 // Of 16 bytes: the lower bytes of the eight words, then the upper ones.
 alignas(16) inline constexpr std::array<uint8_t, 16> kUnpairBytes = {0, 2, 4, 6, 8, 10, 12, 14,

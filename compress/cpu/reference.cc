@@ -82,7 +82,7 @@ L8HopSums l8_hop(const L8Hop& hop) {
   }
   add_squares(hop.next, hop.count, squares.data());
   sums.largest = max_magnitude(hop.next, hop.count);
-  sums.squares = total(squares.data());
+  sums.squares = hop.squares ? total(squares.data()) : 0;
   l8_encode(hop.next, hop.count, l8::scale_of(sums.largest), hop.codes);
   add_squares(hop.next, hop.count, rest.data());
   sums.rest = total(rest.data());

@@ -6,6 +6,7 @@
 #define GRADWIRE_COMPRESS_CPU_SPARSE_INL_H_
 #endif
 
+#include "compress/bytes.h"
 #include "compress/cpu/bit_tables.h"
 #include "compress/cpu/dense_inl.h"
 #include "compress/words.h"
@@ -13,6 +14,10 @@
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::compress::cpu::HWY_NAMESPACE {
+
+// Eight lanes of 32 bits in vectors of at most that many.
+using D8x32 = hn::CappedTag<uint32_t, 8>;
+constexpr size_t kLanes8 = HWY_MIN(kLanes, 8);
 
 // Positions of lanes that reach the threshold. Whole vectors are stored, which overwrites nothing that
 // counts: what was selected never outruns what was looked at.
@@ -43,10 +48,16 @@ class Selector {
 
  private:
   HWY_INLINE void keep(VI magnitude, size_t position) {
-    const DU du;
-    const auto reached = hn::RebindMask(du, hn::Gt(magnitude, below_));
-    const VU numbers = hn::Iota(du, static_cast<uint32_t>(position));
-    count_ += hn::CompressStore(numbers, reached, du, positions_ + count_);
+    uint8_t bits[8];  // one a lane
+    hn::StoreMaskBits(DI(), hn::Gt(magnitude, below_), bits);
+    for (size_t j = 0; j < kLanes; j += kLanes8) {
+      const size_t byte = bits[j / 8];
+      const auto numbers =
+          hn::PromoteTo(D8x32(), hn::LoadU(hn::Rebind<uint8_t, D8x32>(), kSetBits[byte].data()));
+      const auto base = hn::Set(D8x32(), static_cast<uint32_t>(position + j));
+      hn::StoreU(hn::Add(numbers, base), D8x32(), positions_ + count_);
+      count_ += kBitCount[byte];
+    }
   }
 
   VI below_;
@@ -70,9 +81,9 @@ inline uint32_t select(const float* values, uint32_t count, uint32_t threshold, 
   return selected;
 }
 
-template <bool kStream>
-HWY_INLINE uint32_t scan_groups(const Scan& scan, Squares& squares, Selector& selector) {
+HWY_INLINE uint32_t scan_groups(const Scan& given, Squares& squares, Selector& selector) {
   const DF df;
+  const Scan scan = given;  // a copy that no store can change
   uint32_t i = 0;
   for (; i + kGroup <= scan.count; i += kGroup) {
     VF a = hn::LoadU(df, scan.base + i);
@@ -86,10 +97,10 @@ HWY_INLINE uint32_t scan_groups(const Scan& scan, Squares& squares, Selector& se
       c = hn::Add(c, hn::LoadU(df, gradient + 2 * kLanes));
       d = hn::Add(d, hn::LoadU(df, gradient + 3 * kLanes));
     }
-    put<kStream>(a, scan.sum + i);
-    put<kStream>(b, scan.sum + i + kLanes);
-    put<kStream>(c, scan.sum + i + 2 * kLanes);
-    put<kStream>(d, scan.sum + i + 3 * kLanes);
+    hn::StoreU(a, df, scan.sum + i);
+    hn::StoreU(b, df, scan.sum + i + kLanes);
+    hn::StoreU(c, df, scan.sum + i + 2 * kLanes);
+    hn::StoreU(d, df, scan.sum + i + 3 * kLanes);
     squares.add<0>(a);
     squares.add<1>(b);
     squares.add<2>(c);
@@ -102,8 +113,7 @@ HWY_INLINE uint32_t scan_groups(const Scan& scan, Squares& squares, Selector& se
 inline uint32_t scan(const Scan& scan, double* partials, uint32_t* positions) {
   Squares squares(partials);
   Selector selector(scan.threshold, positions);
-  const uint32_t i = scan.stream && can_stream(scan.sum) ? scan_groups<true>(scan, squares, selector)
-                                                         : scan_groups<false>(scan, squares, selector);
+  const uint32_t i = scan_groups(scan, squares, selector);
   squares.store(partials);
   Scan rest = scan;
   rest.base += i;
@@ -113,10 +123,6 @@ inline uint32_t scan(const Scan& scan, double* partials, uint32_t* positions) {
   rest.count -= i;
   return selector.count() + plain::scan(rest, partials, positions + selector.count());
 }
-
-// Eight lanes of 32 bits in vectors of at most that many.
-using D8x32 = hn::CappedTag<uint32_t, 8>;
-constexpr size_t kLanes8 = HWY_MIN(kLanes, 8);
 
 inline size_t count_bits(const std::byte* bits, size_t bytes) {
   size_t set = 0;
@@ -131,14 +137,20 @@ inline void set_bits(const std::byte* bits, size_t bytes, uint32_t* out, size_t 
   const hn::Rebind<uint8_t, D8x32> d8;
   const uint32_t* const end = out + count;
   size_t at = 0;
-  for (; at < bytes && end - out >= 8; ++at) {
-    const auto byte = std::to_integer<size_t>(bits[at]);
-    const auto base = hn::Set(du, static_cast<uint32_t>(8 * at));
-    for (size_t j = 0; j < 8; j += kLanes8) {
-      const auto numbers = hn::PromoteTo(du, hn::LoadU(d8, kSetBits[byte].data() + j));
-      hn::StoreU(hn::Add(numbers, base), du, out + j);
+  // Eight numbers are stored for each byte, so as many must be left for all eight bytes of a word.
+  for (; at + 8 <= bytes && end - out >= 64; at += 8) {
+    if (load<uint64_t>(bits + at) == 0) {
+      continue;
     }
-    out += kBitCount[byte];
+    for (size_t k = at; k < at + 8; ++k) {
+      const auto byte = std::to_integer<size_t>(bits[k]);
+      const auto base = hn::Set(du, static_cast<uint32_t>(8 * k));
+      for (size_t j = 0; j < 8; j += kLanes8) {
+        const auto numbers = hn::PromoteTo(du, hn::LoadU(d8, kSetBits[byte].data() + j));
+        hn::StoreU(hn::Add(numbers, base), du, out + j);
+      }
+      out += kBitCount[byte];
+    }
   }
   for (; at < bytes; ++at) {
     for (uint32_t byte = std::to_integer<uint32_t>(bits[at]); byte != 0; byte &= byte - 1) {
@@ -169,6 +181,7 @@ inline bool join_lows(const std::byte* lows, size_t size, uint32_t low, uint32_t
   const hn::Repartition<uint8_t, D8x32> d8;
   const FieldTable& table = kFields[low];
   const auto mask = hn::Set(du, (1U << low) - 1);
+  const auto lane_numbers = hn::Iota(du, 0);
   const hn::Repartition<int32_t, D8x32> di;
   auto increasing = hn::MaskFromVec(hn::Set(di, -1));
   // The first of all has no predecessor to be compared with.
@@ -180,17 +193,20 @@ inline bool join_lows(const std::byte* lows, size_t size, uint32_t low, uint32_t
       const auto chosen = hn::LoadU(d8, table.bytes.data() + 4 * (at - i));
       const auto words = hn::BitCast(du, hn::TableLookupBytesOr0(bytes, chosen));
       const auto field = hn::And(words >> hn::LoadU(du, table.shifts.data() + (at - i)), mask);
-      const auto number = hn::Iota(du, static_cast<uint32_t>(at));
+      const auto number = hn::Add(lane_numbers, hn::Set(du, static_cast<uint32_t>(at)));
       const auto high =
           hn::ShiftLeftSame(hn::Sub(hn::LoadU(du, positions + at), number), static_cast<int>(low));
       const auto position = hn::Or(high, field);
       hn::StoreU(position, du, positions + at);
-      const auto before = hn::LoadU(du, positions + at - 1);
-      increasing = hn::And(increasing, hn::Gt(hn::BitCast(di, position), hn::BitCast(di, before)));
     }
   }
-  return begins_well && hn::AllTrue(di, increasing) &&
-         plain::join_lows_from(lows, size, low, positions, i, count);
+  // In a second pass: a load across a store of just before would wait for it.
+  for (size_t at = 8; at < i; at += kLanes8) {
+    const auto before = hn::BitCast(di, hn::LoadU(du, positions + at - 1));
+    increasing = hn::And(increasing, hn::Gt(hn::BitCast(di, hn::LoadU(du, positions + at)), before));
+  }
+  const bool ends_well = plain::join_lows_from(lows, size, low, positions, i, count);
+  return begins_well && ends_well && hn::AllTrue(di, increasing);
 }
 
 }  // namespace gradwire::compress::cpu::HWY_NAMESPACE

@@ -179,7 +179,8 @@ gw_status sleep(gw_job* job, Deadline deadline);
 gw_status leave(gw_job* job);
 
 // Submitting side: publishes an operation of an idle bucket.
-gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root);
+gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root,
+                 uint8_t flags = 0);
 // Waiting side: waits for the bucket (or, with nullptr, for any but the barrier) and hands it out.
 gw_status wait_for(gw_job* job, gw_bucket* wanted, int64_t timeout_ms, gw_bucket** ended_bucket,
                    uint32_t* flags);

@@ -90,9 +90,17 @@ gw_status on_submitting_side(gw_bucket* bucket, Body&& body) {
   });
 }
 
+gw_status allreduce(gw_bucket* bucket, gw_reduce_op op, double scale, uint8_t flags) {
+  return on_submitting_side(bucket, [&]() -> gw_status {
+    const gw_status status = check_allreduce(bucket, op, scale);
+    return status != GW_OK ? status : submit(bucket, layout::kOpAllreduce, op, scale, 0, flags);
+  });
+}
+
 }  // namespace
 
-gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root) {
+gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double scale, uint32_t root,
+                 uint8_t flags) {
   gw_job* job = bucket->job;
   if (const gw_status status = ended(job); status != GW_OK) {
     return status;
@@ -118,6 +126,7 @@ gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double s
   submission.operation = operation;
   submission.reduce_op = op;
   submission.dtype = bucket->dtype;
+  submission.flags = flags;
   // Release pairs with the waiting side's acquire load when the completion comes.
   bucket->state.store(kInFlight, std::memory_order_release);
   bool wake = false;
@@ -139,14 +148,19 @@ gw_status submit(gw_bucket* bucket, uint8_t operation, gw_reduce_op op, double s
 using namespace gradwire::client;  // NOLINT(google-build-using-namespace): this file is the library's edge
 
 gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale) {
-  return on_submitting_side(bucket, [&]() -> gw_status {
-    const gw_status status = check_allreduce(bucket, op, scale);
-    return status != GW_OK ? status : submit(bucket, gradwire::layout::kOpAllreduce, op, scale, 0);
-  });
+  return allreduce(bucket, op, scale, 0);
 }
 
 gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op) {
   return gw_allreduce_scaled(bucket, op, 1.0);
+}
+
+gw_status gw_flush_scaled(gw_bucket* bucket, gw_reduce_op op, double scale) {
+  return allreduce(bucket, op, scale, gradwire::layout::kSubmissionFlush);
+}
+
+gw_status gw_flush(gw_bucket* bucket, gw_reduce_op op) {
+  return gw_flush_scaled(bucket, op, 1.0);
 }
 
 gw_status gw_broadcast(gw_bucket* bucket, int32_t root) {

@@ -55,6 +55,8 @@ int main(void) {
   check(gw_bucket_codec(NULL) != NULL, "codec of no bucket");
   check(gw_allreduce(NULL, GW_SUM) == GW_ERR_INVALID, "allreduce");
   check(gw_allreduce_scaled(NULL, GW_SUM, 2.0) == GW_ERR_INVALID, "allreduce_scaled");
+  check(gw_flush(NULL, GW_SUM) == GW_ERR_INVALID, "flush");
+  check(gw_flush_scaled(NULL, GW_SUM, 2.0) == GW_ERR_INVALID, "flush_scaled");
   check(gw_broadcast(NULL, 0) == GW_ERR_INVALID, "broadcast");
   check(gw_allgather(NULL) == GW_ERR_INVALID, "allgather");
   check(gw_reduce_scatter(NULL, GW_MAX) == GW_ERR_INVALID, "reduce_scatter");

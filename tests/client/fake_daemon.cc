@@ -100,6 +100,11 @@ uint64_t FakeDaemon::orderly_leaves() const {
   return leaves_;
 }
 
+std::vector<uint8_t> FakeDaemon::submission_flags() const {
+  const std::lock_guard lock(mutex_);
+  return flags_;
+}
+
 std::vector<FakeDaemon::Rank*> FakeDaemon::joined() {
   std::vector<Rank*> found;
   for (auto& rank : ranks_) {

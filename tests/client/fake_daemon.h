@@ -61,6 +61,7 @@ class FakeDaemon {
   void complete_from_now();
   nlohmann::json last_join() const;
   uint64_t orderly_leaves() const;
+  std::vector<uint8_t> submission_flags() const;  // of the operations that were completed
 
  private:
   struct Memory {
@@ -122,6 +123,7 @@ class FakeDaemon {
   nlohmann::json last_join_;
   uint64_t operations_ = 0;
   uint64_t leaves_ = 0;
+  std::vector<uint8_t> flags_;
   bool still_ = false;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -121,6 +121,9 @@ void FakeDaemon::try_complete(uint32_t bucket) {
   for (Rank* rank : ranks) {
     const Submission submission = rank->pending[bucket];
     rank->pending.erase(bucket);
+    if (rank == ranks.front()) {
+      flags_.push_back(submission.flags);
+    }
     operations_ += submission.operation == layout::kOpAllreduce && rank == ranks.front() ? 1 : 0;
     publish(rank, submission);
   }

@@ -29,6 +29,10 @@ TEST(CppHeader, OwnersJoinReduceAndLeave) {
     EXPECT_EQ(bucket.allreduce(GW_SUM).status(), GW_ERR_BUSY);
     ASSERT_TRUE(bucket.wait(5000));
     EXPECT_EQ(bucket.result<float>()[9], 3.5f);
+    bucket.gradient<float>()[9] = 2.5f;
+    ASSERT_TRUE(bucket.flush(GW_SUM, 2.0));
+    ASSERT_TRUE(bucket.wait(5000));
+    EXPECT_EQ(bucket.result<float>()[9], 2.5f);
     ASSERT_TRUE(bucket.allgather());
     ASSERT_TRUE(bucket.wait(5000));
     bucket.gradient<float>()[9] = 4.5f;
@@ -49,7 +53,7 @@ TEST(CppHeader, OwnersJoinReduceAndLeave) {
   EXPECT_EQ(job.previous_epoch("b", &progress).status(), GW_ERR_NOT_FOUND);
   gw_traffic traffic{};
   ASSERT_TRUE(job.traffic(&traffic));
-  EXPECT_EQ(traffic.operations, 1u);
+  EXPECT_EQ(traffic.operations, 2u);
   ASSERT_TRUE(job.barrier(5000));
   ASSERT_TRUE(job.leave());
   EXPECT_EQ(job.rank(), -1);

@@ -118,6 +118,25 @@ TEST(Operations, ABucketThatTheWorldDoesNotDivideHasNoShards) {
   });
 }
 
+TEST(Operations, AFlushIsAnAllreduceWithItsFlag) {
+  FakeDaemon daemon;
+  gw_job* job = join_or_fail(daemon);
+  gw_bucket* bucket = bucket_or_fail(job, "b", 8);
+  gradient_of<float>(bucket)[7] = 1.5F;
+  EXPECT_EQ(finish(bucket, gw_allreduce(bucket, GW_SUM)), GW_OK) << gw_last_error();
+  EXPECT_EQ(finish(bucket, gw_flush(bucket, GW_AVERAGE)), GW_OK) << gw_last_error();
+  EXPECT_EQ(result_of<float>(bucket)[7], 1.5F);
+  EXPECT_EQ(finish(bucket, gw_flush_scaled(bucket, GW_SUM, 1024)), GW_OK) << gw_last_error();
+  EXPECT_EQ(finish(bucket, gw_broadcast(bucket, 0)), GW_OK) << gw_last_error();
+  EXPECT_EQ(daemon.submission_flags(), (std::vector<uint8_t>{0, 1, 1, 0}));
+  expect({gw_flush(bucket, GW_MAX), gw_last_error()}, GW_ERR_UNSUPPORTED, "without GW_BUCKET_GRADIENT");
+  expect({gw_flush(bucket, 9), gw_last_error()}, GW_ERR_INVALID, "reduce operation 9");
+  expect({gw_flush_scaled(bucket, GW_SUM, 0), gw_last_error()}, GW_ERR_INVALID, "the scale is 0");
+  gw_bucket* exact = exact_bucket(job, 6, GW_INT32);
+  EXPECT_EQ(finish(exact, gw_flush(exact, GW_MAX)), GW_OK) << gw_last_error();
+  EXPECT_EQ(gw_leave(job), GW_OK);
+}
+
 TEST(Operations, AGradientBucketReducesBySumAndAverageOnly) {
   FakeDaemon daemon;  // whose policy compresses nothing: the rule does not hang on it
   gw_job* job = join_or_fail(daemon);

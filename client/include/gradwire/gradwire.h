@@ -151,6 +151,14 @@ GW_API const char* gw_bucket_codec(const gw_bucket* bucket);
 GW_API gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op);
 /* The same with the step's loss scale (> 0, equal on all ranks): residuals follow a change of it. */
 GW_API gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale);
+/* An allreduce that sends every layer densely, so that next to nothing stays in the residuals: nothing at all
+ * of layers whose codec sends values as they are, a dense quantisation's error of the others. For the moments
+ * at which what is held back should be in the parameters: a drop of the learning rate, a checkpoint, an
+ * evaluation, the last step before the membership changes. Collective: where some ranks flush an operation
+ * and others do not, the job ends with a sentence that names both. Exact buckets, too, take it for an
+ * allreduce. `scale` as of gw_allreduce_scaled; gw_flush is the same with scale 1. */
+GW_API gw_status gw_flush(gw_bucket* bucket, gw_reduce_op op);
+GW_API gw_status gw_flush_scaled(gw_bucket* bucket, gw_reduce_op op, double scale);
 /* Root's gradient region goes to everybody's result region, exactly. */
 GW_API gw_status gw_broadcast(gw_bucket* bucket, int32_t root);
 

@@ -60,6 +60,9 @@ class Bucket {
   Outcome allreduce(gw_reduce_op op = GW_AVERAGE, double scale = 1.0) {
     return Outcome(gw_allreduce_scaled(handle_, op, scale));
   }
+  Outcome flush(gw_reduce_op op = GW_AVERAGE, double scale = 1.0) {
+    return Outcome(gw_flush_scaled(handle_, op, scale));
+  }
   Outcome broadcast(int32_t root) { return Outcome(gw_broadcast(handle_, root)); }
   Outcome allgather() { return Outcome(gw_allgather(handle_)); }
   Outcome reduce_scatter(gw_reduce_op op = GW_AVERAGE) { return Outcome(gw_reduce_scatter(handle_, op)); }

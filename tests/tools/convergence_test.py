@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy
 
@@ -123,6 +124,26 @@ class RingLab(unittest.TestCase):
                 ring.allreduce(wrong, average)
 
 
+class Fingerprints(unittest.TestCase):
+    def test_they_tell_settings_apart_and_nothing_else(self):
+        def spec(nodes=2, rules=(), seed=0, **settings):
+            return {"nodes": nodes, "settings": settings, "rules": rules, "seed": seed}
+
+        first, again = (ring_lab.Fingerprints(ring_lab.find_library()) for _ in range(2))
+        laco = spec(codec="laco", warm_start_steps=100)
+        self.assertEqual(first.of(laco), again.of({**laco, "seed": 1}))
+        others = (
+            spec(codec="laco", warm_start_steps=100, density=0.02),
+            spec(codec="laco", warm_start_steps=100, norm="current"),
+            spec(codec="laco", warm_start_steps=100, rules=[{"match": "last.weight", "codec": "none"}]),
+            spec(codec="laco", warm_start_steps=100, nodes=3),
+            spec(codec="l8"),
+            spec(codec="none"),
+            spec(codec="of tomorrow"),
+        )
+        self.assertEqual(len({first.of(laco), *map(first.of, others)}), 1 + len(others))
+
+
 class Gradients(unittest.TestCase):
     def test_products_by_hand_are_what_autograd_computes(self):
         import torch
@@ -186,15 +207,12 @@ class Store(unittest.TestCase):
         self.directory = tempfile.TemporaryDirectory()
         self.addCleanup(self.directory.cleanup)
         self.path = os.path.join(self.directory.name, "deep", "results.jsonl")
-        self.library = os.path.join(self.directory.name, "library")
-        self.build(b"one")
-
-    def build(self, content):
-        with open(self.library, "wb") as file:
-            file.write(content)
+        self.behaviour = "one"
+        fake = mock.Mock(of=lambda spec: self.behaviour)
+        self.enterContext(mock.patch.object(ring_lab, "Fingerprints", return_value=fake))
 
     def open(self):
-        return runner.Results(self.path, self.library)
+        return runner.Results(self.path, "library")
 
     def test_results_outlive_the_process_but_not_a_change(self):
         run = experiments.run("mlp", "l8", 0, {"codec": "l8"})
@@ -207,7 +225,7 @@ class Store(unittest.TestCase):
         self.assertIsNone(again.metric(other))
         again.add(other, {"metric": 88.25, "seconds": 20})
         self.assertEqual((self.open().metric(run), self.open().metric(other)), (88.5, 88.25))
-        self.build(b"two")
+        self.behaviour = "two"
         self.assertIsNone(self.open().metric(run))
 
     def test_sign_is_tuned_before_it_is_compared(self):

@@ -8,7 +8,8 @@
 
 Needs the library gradwire_ring_lab (built with the project), python3-torch, dataset-fashion-mnist and, for the text,
 bible-kjv. Much slower without libopenblas0-serial. Every result is kept at once in build/convergence/results.jsonl,
-with a hash of the settings, the library and the code that trains: what has changed is trained again.
+with a hash of the settings, the code that trains and what the library makes of some gradients with these settings: what
+has changed is trained again.
 """
 import argparse
 import hashlib
@@ -38,16 +39,13 @@ def file_hash(*paths):
     return digest.hexdigest()
 
 
-def origin(library):
-    return file_hash(library, *(os.path.join(HERE, name) for name in CODE))
-
-
 class Results:
     """The JSON-lines file. Thread-safe."""
 
     def __init__(self, path, library):
         self.path = path
-        self.origin = origin(library)
+        self.fingerprints = ring_lab.Fingerprints(library)
+        self.code = file_hash(*(os.path.join(HERE, name) for name in CODE))
         self.lock = threading.Lock()
         self.by_key = {}
         self.seconds = dict(GUESS)
@@ -69,7 +67,11 @@ class Results:
             pass  # a line that a full disk or a kill cut short
 
     def key(self, run):
-        text = json.dumps(run["spec"], sort_keys=True) + self.origin
+        return self.key_of(run["spec"])
+
+    def key_of(self, spec):
+        """Changes with whatever could change the result."""
+        text = json.dumps(spec, sort_keys=True) + self.code + self.fingerprints.of(spec)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def get(self, run):
@@ -168,7 +170,7 @@ class Suite:
             self.say(f"no time left for {len(waiting)} runs; start again to go on")
 
     def one(self, run, name, left):
-        command = [sys.executable, "-B", os.path.join(HERE, "run.py"), "--one", json.dumps(run["spec"]), self.results.origin]
+        command = [sys.executable, "-B", os.path.join(HERE, "run.py"), "--one", json.dumps(run["spec"]), self.results.key(run)]
         environment = {**os.environ, "GRADWIRE_RING_LAB": self.library, "OMP_NUM_THREADS": "1"}
         with subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -205,7 +207,7 @@ def one(spec, expected):
     import training
 
     library = ring_lab.find_library()
-    if origin(library) != expected:
+    if Results(os.devnull, library).key_of(spec) != expected:
         raise SystemExit("the library or the code has changed since the suite began; start it again")
     result = training.train(
         spec,

@@ -135,7 +135,7 @@ class Fingerprints(unittest.TestCase):
         others = (
             spec(codec="laco", warm_start_steps=100, density=0.02),
             spec(codec="laco", warm_start_steps=100, norm="current"),
-            spec(codec="laco", warm_start_steps=100, rules=[{"match": "last.weight", "codec": "none"}]),
+            spec(codec="laco", warm_start_steps=100, rules=[{"match": "3.weight", "codec": "none"}]),
             spec(codec="laco", warm_start_steps=100, nodes=3),
             spec(codec="l8"),
             spec(codec="none"),
@@ -166,12 +166,14 @@ class Gradients(unittest.TestCase):
 
 
 def results_of(metrics, ratio=1.0):
-    return [{"spec": {"seed": seed, "lr": 1}, "metric": m, "ratio": ratio, "left_out": 0} for seed, m in enumerate(metrics)]
+    specs = [{"seed": seed, "lr": 1} for seed in range(len(metrics))]
+    return [{"spec": spec, "metric": m, "ratio": ratio, "left_out": 0} for spec, m in zip(specs, metrics)]
 
 
 class Verdicts(unittest.TestCase):
     def rows(self, **labels):
-        return {label.replace("_", " ").replace("1p", "1%"): report.Row(label, results) for label, results in labels.items()}
+        names = {label: label.replace("_", " ").replace("1p", "1%") for label in labels}
+        return {names[label]: report.Row(names[label], results) for label, results in labels.items()}
 
     def verdict_of(self, rows, start, task="cnn"):
         return next((line[3] for line in report.bars(task, rows) if line[0].startswith(start)), None)

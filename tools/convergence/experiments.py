@@ -17,7 +17,7 @@ TITLES = {
 
 # Committed steps in every stage of the warm start. 100 is the default, but a fifth of the CNN's short training.
 WARM = {"mlp": 100, "cnn": 30, "lm": 100}
-BRIEF = {"mlp": 30, "cnn": 10}
+BRIEF = {"mlp": 5, "cnn": 10}
 
 
 def codec(name, density, steps, **settings):

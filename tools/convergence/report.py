@@ -81,13 +81,15 @@ class Bars:
         means = [row.mean for row in rows.values() if row]
         if len(means) == len(rows):
             width = max(means) - min(means)
-            self.add(f"laco 1%, P = {', '.join(map(str, sorted(rows)))}", f"{width:.2f} apart", "0.4 apart at most", width <= 0.4)
+            what = f"laco 1%, P = {', '.join(map(str, sorted(rows)))}"
+            self.add(what, f"{width:.2f} apart", "0.4 apart at most", width <= 0.4)
 
     def perplexity(self, label, per_cent):
         if label in self.rows and "none" in self.rows:
             row, base = self.rows[label], self.rows["none"]
             change = 100 * (row.mean / base.mean - 1)
-            self.add(f"{label} against none", f"{change:+.2f} % at {row.ratio:.0f}x", f"+{per_cent} % at most", change <= per_cent)
+            measured = f"{change:+.2f} % at {row.ratio:.0f}x"
+            self.add(f"{label} against none", measured, f"+{per_cent} % at most", change <= per_cent)
 
 
 def bars(task, rows):
@@ -120,7 +122,9 @@ def task_tables(task, rows):
         lr = f" (lr {row.lr:g})" if label == "sign" else ""
         left_out = f" ({row.left_out} steps left out)" if row.left_out else ""
         against = "" if change is None else f"{change:+.2f}"
-        lines.append((label + lr + left_out, f"{row.mean:.2f}", f"{row.spread:.2f}", against, f"{row.ratio:.1f}", str(row.seeds)))
+        spread = f"{row.spread:.2f}" if row.seeds > 1 else ""
+        figures = (f"{row.mean:.2f}", spread, against, f"{row.ratio:.1f}", str(row.seeds))
+        lines.append((label + lr + left_out, *figures))
     text = f"{experiments.TITLES[task]}:\n\n"
     text += table(("codec", "mean", "spread", "against none", "ratio", "seeds"), lines)
     verdicts = bars(task, rows)
@@ -143,5 +147,6 @@ def short_verdicts(runs, results):
             worse = 100 * (value / base - 1) if task == "lm" else base - value
             missed += worse > bound
             unit = " %" if task == "lm" else ""
-            print(f"{task} {label}: {value:.2f}, none {base:.2f}, bound {bound:g}{unit} worse: {verdict(worse <= bound)}")
+            held = verdict(worse <= bound)
+            print(f"{task} {label}: {value:.2f}, none {base:.2f}, bound {bound:g}{unit} worse: {held}")
     return missed

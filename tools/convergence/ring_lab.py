@@ -102,7 +102,7 @@ class Fingerprints:
     """Hashes of what the library makes of some gradients: the same from build to build while a codec is the same.
     An experiment (`spec`) is known by its nodes, settings and rules."""
 
-    LAYERS = (("first.weight", 70000), ("first.bias", 128), ("second.weight", 9000), ("last.weight", 4000), ("last.bias", 10))
+    LAYERS = (("1.weight", 70000), ("1.bias", 128), ("2.weight", 9000), ("3.weight", 4000), ("3.bias", 10))
     SCALES = (1.0, 0.1, 0.01, 1.0, 10.0)
     STEPS = 14
 

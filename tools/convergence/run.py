@@ -110,7 +110,7 @@ class Suite:
         self.library = library
         self.jobs = jobs
         self.deadline = deadline
-        self.skipped = {}  # label of codec or task: why
+        self.skipped = {}  # by settings: why, or None
         self.failures = []
         self.printing = threading.Lock()
 
@@ -157,7 +157,8 @@ class Suite:
                     run = fitting[0]
                     waiting.remove(run)
                     number[0] += 1
-                    name = f"run {number[0]} of {total}  {run['spec']['task']} {run['label']}, seed {run['spec']['seed']}"
+                    spec = run["spec"]
+                    name = f"run {number[0]} of {total}  {spec['task']} {run['label']}, seed {spec['seed']}"
                     rest = [run, *waiting]
                 self.one(run, name, lambda: sum(map(self.results.estimate, rest)) / self.jobs)
 
@@ -170,10 +171,12 @@ class Suite:
             self.say(f"no time left for {len(waiting)} runs; start again to go on")
 
     def one(self, run, name, left):
-        command = [sys.executable, "-B", os.path.join(HERE, "run.py"), "--one", json.dumps(run["spec"]), self.results.key(run)]
+        spec, pipe = run["spec"], subprocess.PIPE
+        program = os.path.join(HERE, "run.py")
+        command = [sys.executable, "-B", program, "--one", json.dumps(spec), self.results.key(run)]
         environment = {**os.environ, "GRADWIRE_RING_LAB": self.library, "OMP_NUM_THREADS": "1"}
         with subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         ) as child:
             complaint = []
             reader = threading.Thread(target=lambda: complaint.extend(child.stderr.readlines()[-3:]), daemon=True)
@@ -183,10 +186,11 @@ class Suite:
                 for line in child.stdout:
                     message = json.loads(line)
                     if "epoch" in message:
-                        eta = left() - (message["epoch"] / run["spec"]["epochs"]) * self.results.estimate(run) / self.jobs
+                        done = message["epoch"] / spec["epochs"]
+                        eta = max(0.0, left() - done * self.results.estimate(run) / self.jobs)
                         self.say(
-                            f"{name}: epoch {message['epoch']}/{run['spec']['epochs']} {message['metric']:.2f}, "
-                            f"about {max(0, eta) / 60:.0f} min left"
+                            f"{name}: epoch {message['epoch']}/{spec['epochs']} {message['metric']:.2f}, "
+                            f"about {eta / 60:.0f} min left"
                         )
                     else:
                         result = message
@@ -245,7 +249,7 @@ def warn_of_slow_products():
     for _ in range(5):
         matrix @ matrix
     if time.monotonic() - started > 0.03:
-        print("torch multiplies matrices slowly here; with libopenblas0-serial this is several times faster", flush=True)
+        print("torch multiplies matrices slowly here: libopenblas0-serial is several times faster", flush=True)
 
 
 def settings_of(words):
@@ -278,7 +282,8 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--seeds", type=int, nargs="+", default=experiments.SEEDS)
     parser.add_argument("--only", default="", help="only runs whose label contains this")
-    parser.add_argument("--results", default=os.path.normpath(os.path.join(ring_lab.ROOT, "build/convergence/results.jsonl")))
+    place = os.path.normpath(os.path.join(ring_lab.ROOT, "build", "convergence", "results.jsonl"))
+    parser.add_argument("--results", default=place, help="default: %(default)s")
     parser.add_argument("--short", action="store_true", help="a minute; exit code 1 if training suffers much")
     parser.add_argument("--report", action="store_true", help="print the tables of what is there, train nothing")
     parser.add_argument("--try", dest="experiment", nargs="+", metavar=("TASK", "NAME=VALUE"), help="an experiment")

@@ -195,6 +195,12 @@ class Verdicts(unittest.TestCase):
             rows = self.rows(laco_1p=results_of([88], ratio), sign=results_of([86.9], 19))
             self.assertEqual(self.verdict_of(rows, "laco 1% against sign"), expected)
 
+    def test_a_loss_that_is_noise_is_called_so(self):
+        cases = (([88.3, 88, 87.9], "within noise"), ([88.3, 88.3, 88.3], "MISSED"), ([87, 88, 89], "held"))
+        for others, expected in cases:
+            rows = self.rows(laco_1p=results_of([88, 88, 88], 70), dropping_1p=results_of(others, 30))
+            self.assertEqual(self.verdict_of(rows, "laco 1% against dropping"), expected)
+
     def test_perplexity_counts_the_other_way(self):
         for value, expected in ((100.9, "held"), (102, "MISSED"), (90, "held")):
             rows = self.rows(none=results_of([100]), l8=results_of([value], 4))

@@ -18,10 +18,16 @@ TITLES = {
 # Committed steps in every stage of the warm start. 100 is the default, but a fifth of the CNN's short training.
 WARM = {"mlp": 100, "cnn": 30, "lm": 100}
 BRIEF = {"mlp": 5, "cnn": 10}
+# Layers that laco sends in 8 bits because they are small; other sparse codecs send them as they are.
+SMALL = {"mlp": ("*.bias", "3.weight"), "cnn": ("*.bias", "0.weight", "7.weight")}
 
 
 def codec(name, density, steps, **settings):
     return {"codec": name, "density": density, "warm_start_steps": steps, **settings}
+
+
+def in_8_bits(*matches):
+    return [{"match": match, "codec": "l8"} for match in matches]
 
 
 def of_images(task):
@@ -40,7 +46,7 @@ def of_images(task):
         "lads 10%": codec("lads", 0.1, warm),
         "topk 1%": codec("topk", 0.01, warm),
         "dropping 1%": codec("dropping", 0.01, warm),
-        "dropping 0.5%": codec("dropping", 0.005, warm),
+        "dropping 0.5%, as many bytes": codec("dropping", 0.005, 10, rules=in_8_bits(*SMALL[task])),
         "sign": {"codec": "sign"},
     }
     if warm < 100:
@@ -53,19 +59,20 @@ def of_text():
     return {
         "none": {"codec": "none"},
         "l8": {"codec": "l8"},
-        "laco 10%": codec("laco", 0.1, warm),
-        "laco 1%": codec("laco", 0.01, warm),
+        "laco 10%": codec("laco", 0.1, warm, rules=in_8_bits("*bias*")),
+        "laco 1%": codec("laco", 0.01, warm, rules=in_8_bits("*bias*")),
     }
 
 
-BIASES = [{"match": "*bias*", "codec": "l8"}]  # of the LSTM, where they are larger than dense_below
 SWEEP = (2, 4, 16)
 
 
 def run(task, label, seed, settings, **changes):
+    settings = dict(settings)
+    rules = settings.pop("rules", None)
     spec = {**BASES[task], "seed": seed, "settings": settings, **changes}
-    if task == "lm" and settings["codec"] == "laco":
-        spec["rules"] = BIASES
+    if rules:
+        spec["rules"] = rules
     return {"label": label, "spec": spec}
 
 

@@ -35,7 +35,7 @@ def difference(row, other):
 
 
 def verdict(held):
-    return "held" if held else "MISSED"
+    return "within noise" if held is None else "held" if held else "MISSED"
 
 
 class Bars:
@@ -64,9 +64,17 @@ class Bars:
             change = difference(row, base)
             if change is not None:
                 held = change >= points and (not more_ratio or row.ratio > base.ratio)
+                if not held and points == 0 and self.is_noise(row, base, change):
+                    held = None
                 measured = f"{change:+.2f} ({row.ratio:.0f}x against {base.ratio:.0f}x)"
                 bar = f"{points:+g} or better" + (" at a higher ratio" if more_ratio else "")
                 self.add(f"{label} against {other}", measured, bar, held)
+
+    @staticmethod
+    def is_noise(row, other, change):
+        """Whether a difference is within twice the standard error of the seeds' differences."""
+        changes = [row.by_seed[s] - other.by_seed[s] for s in row.by_seed.keys() & other.by_seed.keys()]
+        return len(changes) > 2 and abs(change) <= 2 * statistics.stdev(changes) / len(changes) ** 0.5
 
     def against_dropping(self, label):
         """At the same bytes: against the one of the nearest ratio."""

@@ -70,7 +70,7 @@ inline float decode_float(uint8_t code, uint32_t scale) {
   return std::bit_cast<float>(decode(code, scale));
 }
 
-// codes[i] = Q(values[i]); values[i] -= D(codes[i]).
+// codes[i] = Q(values[i]); values[i] -= D(codes[i]). `scale` is no less than scale_of() of any value.
 void encode_block(float* values, size_t count, uint32_t scale, uint8_t* codes);
 
 // out[i] = D(codes[i]) + addend[i]; `out` may be `addend`.

@@ -4,7 +4,7 @@
 // Frame of reference: the smallest magnitude (a code without its sign) is kept once, each code as what it
 // exceeds that by, in `width` bits with the sign above them. Fields are width + 1 bits, the first in the
 // lowest bits of the first byte; unused bits of the last byte are zero. Lossless for any codes; portable
-// code, the same everywhere. See docs/wire-format.md.
+// code, the same everywhere.
 #pragma once
 
 #include <cstddef>

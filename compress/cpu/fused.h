@@ -21,8 +21,8 @@ namespace gradwire::compress::cpu {
 //   ...});
 //
 // Every tile but the last has a multiple of 16 elements. `positions` has room for as many as the block has
-// elements. The threshold must be known before the scan: from the norm of the step before, or after a first
-// scan without locals that returns squares() only.
+// elements. The threshold comes from the norm of the step before; where it must come from S itself, scan with
+// infinity's bits (only what is not finite is selected), then select() over S takes the second look.
 class BlockScan {
  public:
   explicit BlockScan(uint32_t* positions) : positions_(positions) {}

@@ -6,7 +6,6 @@
 #define GRADWIRE_COMPRESS_CPU_SPARSE_INL_H_
 #endif
 
-#include "compress/bytes.h"
 #include "compress/cpu/bit_tables.h"
 #include "compress/cpu/dense_inl.h"
 #include "compress/words.h"
@@ -136,25 +135,23 @@ inline void set_bits(const std::byte* bits, size_t bytes, uint32_t* out, size_t 
   const D8x32 du;
   const hn::Rebind<uint8_t, D8x32> d8;
   const uint32_t* const end = out + count;
-  size_t at = 0;
-  // Eight numbers are stored for each byte, so as many must be left for all eight bytes of a word.
-  for (; at + 8 <= bytes && end - out >= 64; at += 8) {
-    if (load<uint64_t>(bits + at) == 0) {
+  for (size_t at = 0; at < bytes; at += 8) {
+    uint64_t word = load_word(bits, at, bytes);
+    // By bytes, eight numbers are stored for each, so as many must be left for all eight.
+    if (std::popcount(word) <= 6 || end - out < 64) {
+      for (; word != 0; word &= word - 1) {
+        *out++ = static_cast<uint32_t>(8 * at) + static_cast<uint32_t>(std::countr_zero(word));
+      }
       continue;
     }
-    for (size_t k = at; k < at + 8; ++k) {
-      const auto byte = std::to_integer<size_t>(bits[k]);
-      const auto base = hn::Set(du, static_cast<uint32_t>(8 * k));
+    for (size_t k = 8 * at; k < 8 * at + 64; k += 8, word >>= 8) {
+      const size_t byte = word & 255;
+      const auto base = hn::Set(du, static_cast<uint32_t>(k));
       for (size_t j = 0; j < 8; j += kLanes8) {
         const auto numbers = hn::PromoteTo(du, hn::LoadU(d8, kSetBits[byte].data() + j));
         hn::StoreU(hn::Add(numbers, base), du, out + j);
       }
       out += kBitCount[byte];
-    }
-  }
-  for (; at < bytes; ++at) {
-    for (uint32_t byte = std::to_integer<uint32_t>(bits[at]); byte != 0; byte &= byte - 1) {
-      *out++ = static_cast<uint32_t>(8 * at) + static_cast<uint32_t>(std::countr_zero(byte));
     }
   }
 }

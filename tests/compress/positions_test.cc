@@ -83,6 +83,18 @@ TEST(EliasFano, ComesCloseToTheEntropy) {
   EXPECT_NEAR(8.0 * elias_fano::bytes(65536, 66, elias_fano::low_bits(65536, 66)) / 66, 11.95, 0.2);
 }
 
+TEST(EliasFano, StaysWithinSixTenthsOfABitOfTheEntropyOfAPosition) {
+  for (const double density : {0.001, 0.01, 0.06}) {
+    const auto count = static_cast<uint32_t>(std::lround(65536 * density));
+    const uint32_t low = elias_fano::low_bits(65536, count);
+    const size_t used = size_t{count} * low + elias_fano::upper_bits(65536, count, low);
+    const double entropy = (-density * std::log2(density) - (1 - density) * std::log2(1 - density)) / density;
+    EXPECT_LT(static_cast<double>(used) / count, entropy + 0.6) << density;
+    // Both strings end with a whole byte, which few positions feel.
+    EXPECT_LE(8 * elias_fano::bytes(65536, count, low), used + 14) << density;
+  }
+}
+
 TEST(EliasFano, RefusesEverySingleBitFlipThatBreaksTheOrderOrTheCount) {
   std::mt19937 random(4);
   constexpr uint32_t kElements = 500;

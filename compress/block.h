@@ -16,6 +16,7 @@ struct SparseRule {
   double mean_square = 0;  // of this operation's scale; not above 0: the block's own
   uint32_t threshold = 0;  // magnitude bits, instead of alpha; 0: alpha's
   uint32_t cap = 1;        // most elements of the block
+  bool touched = false;    // the block's own mean square is that of the elements which are not zero
 };
 
 inline constexpr uint32_t kSampleStride = 16;  // elements of a block to one sample
@@ -30,15 +31,19 @@ struct BlockInput {
   float* next = nullptr;
   const SparseRule* rule = nullptr;  // of sparse codecs
   uint64_t stream = 0;               // other blocks and operations have others: for random rounding
-  std::span<uint32_t>
-      samples{};  // sparse codecs put magnitude bits of S in, one every kSampleStride elements
+  // Of the block: sparse codecs zero it where they send, unless they are to send all. May be null.
+  float* velocity = nullptr;
+  // Sparse codecs put magnitude bits of S in, one every kSampleStride elements.
+  std::span<uint32_t> samples{};
 };
 
 struct BlockRecord {
-  double square_sum = 0;    // of S
-  double residual_sum = 0;  // squares of e'
-  uint32_t sent = 0;        // elements
-  uint32_t bytes = 0;       // of the encoded block
+  double square_sum = 0;     // of S
+  double fresh_squares = 0;  // of the gradient, where its norm is wanted
+  double magnitude_sum = 0;  // of S, in dense operations of sparse codecs
+  double residual_sum = 0;   // squares of e'
+  uint32_t sent = 0;         // elements
+  uint32_t bytes = 0;        // of the encoded block
 };
 
 struct BlockOutcome {

@@ -5,6 +5,7 @@
 
 #include "compress/accumulate.h"
 #include "compress/bitmap.h"
+#include "compress/codecs/magnitudes.h"
 #include "compress/elias_fano.h"
 #include "compress/geometry.h"
 #include "compress/l8.h"
@@ -21,6 +22,14 @@ constexpr size_t value_bytes(Values values) {
 
 constexpr std::byte mode_byte(Layout layout, Values values) {
   return static_cast<std::byte>(static_cast<unsigned>(layout) | static_cast<unsigned>(values) << 4);
+}
+
+uint32_t count_touched(const float* values, uint32_t elements) {
+  uint32_t touched = 0;
+  for (uint32_t i = 0; i < elements; ++i) {
+    touched += values[i] != 0 ? 1 : 0;
+  }
+  return touched;
 }
 
 float value_at(Values values, const std::byte* data, uint32_t scale, uint32_t i) {
@@ -186,7 +195,8 @@ size_t SparseCodec::encode(const BlockInput& input, double square_sum, std::byte
   if (rule.dense) {
     return encode_dense(sum, elements, out);
   }
-  const double mean_square = rule.mean_square > 0 ? rule.mean_square : square_sum / elements;
+  const uint32_t touched = rule.touched ? std::max(1U, count_touched(sum, elements)) : elements;
+  const double mean_square = rule.mean_square > 0 ? rule.mean_square : square_sum / touched;
   const uint32_t threshold =
       rule.threshold > 0 ? rule.threshold : threshold_bits(rule.alpha * std::sqrt(mean_square));
   uint32_t count = select(sum, elements, threshold, positions_.data());
@@ -220,6 +230,17 @@ size_t SparseCodec::encode(const BlockInput& input, double square_sum, std::byte
   return encode_positions(layout, low, scale, count, sum, elements, out);
 }
 
+// Momentum that has been sent must not be sent again (Deep Gradient Compression's factor masking).
+void SparseCodec::forget_sent(const BlockInput& input, uint32_t sent) const {
+  if (sent == input.elements) {
+    std::fill_n(input.velocity, sent, 0.0F);
+    return;
+  }
+  for (uint32_t i = 0; i < sent; ++i) {
+    input.velocity[positions_[i]] = 0;
+  }
+}
+
 Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, BlockRecord& record) {
   Parsed arrived;
   if (input.arrived != nullptr) {
@@ -230,9 +251,15 @@ Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, B
     input.samples[i] =
         std::bit_cast<uint32_t>(input.next[i * kSampleStride + input.stream % kSampleStride]) & 0x7fffffff;
   }
+  if (input.rule->dense) {
+    record.magnitude_sum = magnitude_sum(input.next, input.elements);
+  }
   BlockOutcome outcome;
   outcome.not_finite = !std::isfinite(record.square_sum);
   outcome.bytes = encode(input, record.square_sum, out, record.sent);
+  if (input.velocity != nullptr && !input.rule->dense) {
+    forget_sent(input, record.sent);
+  }
   record.residual_sum = square_sum(input.next, input.elements);
   return outcome;
 }

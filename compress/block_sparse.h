@@ -43,6 +43,7 @@ class SparseCodec final : public BlockCodec {
   size_t encode_dense(float* sum, uint32_t elements, std::byte* out);
   size_t encode_positions(Layout layout, uint32_t low, uint32_t scale, uint32_t count, float* sum,
                           uint32_t elements, std::byte* out);
+  void forget_sent(const BlockInput& input, uint32_t sent) const;
   uint32_t drop_vanishing(uint32_t count, uint32_t scale, const float* sum);
 
   const Values values_;

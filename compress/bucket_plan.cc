@@ -30,6 +30,8 @@ class Planner {
   Planner(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements)
       : shape_(shape), settings_(settings), builder_(shape.max_message_bytes) {
     plan_.elements = elements;
+    plan_.nodes = shape.nodes;
+    plan_.node = shape.node;
   }
 
   BucketPlan plan() {
@@ -80,6 +82,7 @@ class Planner {
         plan_.tallies |= row.kind == CodecKind::kTally;
       }
       codec_of_.push_back(index);
+      plan_.has_momentum |= settings_[i].momentum > 0;
       const auto number = static_cast<uint64_t>(&row - codec_table().data());
       plan_.wire_variant =
           scramble(plan_.wire_variant + number + (uint64_t{settings_[i].steps_per_octave} << 32));
@@ -119,13 +122,20 @@ class Planner {
       const double target = std::min(1.0, settings_[i].density * factor);
       sparse_of_[i] = static_cast<uint32_t>(plan_.layers.size());
       plan_.layers.push_back({LayerControl(settings_[i], target), find_codec(settings_[i].codec)->selection,
-                              settings_[i].scope, shape_.layers[i].elements, 0, 0, 0});
+                              settings_[i].scope, settings_[i].norm_of, settings_[i].sparse_rows,
+                              shape_.layers[i].elements, 0, 0, 0});
+      plan_.has_fresh_norms |= settings_[i].norm_of == NormOf::kGradient;
     }
   }
 
   void add_piece(size_t layer, uint64_t elements) {
     const uint16_t codec = codec_of_[layer];
+    const auto momentum = static_cast<float>(settings_[layer].momentum);
     if (codec == 0) {
+      if (momentum != raw_momentum_) {
+        flush_raw();
+        raw_momentum_ = momentum;
+      }
       raw_run_ += elements;
       return;
     }
@@ -144,7 +154,7 @@ class Planner {
       const uint64_t count = std::min(step, elements - done);
       builder_.add_block(count, plan_.codecs[codec]->max_bytes(count));
       plan_.blocks.push_back(
-          {at_, static_cast<uint32_t>(count), piece, codec, settings_[layer].error_feedback});
+          {at_, static_cast<uint32_t>(count), piece, codec, settings_[layer].error_feedback, momentum});
       if (sparse_layer) {
         plan_.pieces.back().blocks += 1;
       }
@@ -155,7 +165,7 @@ class Planner {
   void flush_raw() {
     while (raw_run_ > 0) {
       const uint64_t count = builder_.add_raw(raw_run_, sizeof(float));
-      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true});
+      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true, raw_momentum_});
       at_ += count;
       raw_run_ -= count;
     }
@@ -168,12 +178,17 @@ class Planner {
   std::vector<uint16_t> codec_of_;   // by layer, into plan_.codecs
   std::vector<uint32_t> sparse_of_;  // by layer, into plan_.layers
   uint64_t at_ = 0;                  // first element that is in no block yet
+  float raw_momentum_ = 0;           // of that run
   uint64_t raw_run_ = 0;             // raw elements from at_ on that wait for their run's end
 };
 
 }  // namespace
 
 Status check_settings(const BucketShape& shape, std::span<const CodecSettings> settings) {
+  if (shape.node >= shape.nodes) {
+    return {Code::kInvalidArgument, "node " + std::to_string(shape.node) + " of a ring of " +
+                                        std::to_string(shape.nodes) + " does not exist; nodes count from 0"};
+  }
   if (settings.size() != shape.layers.size()) {
     return {Code::kInvalidArgument, "a bucket of " + std::to_string(shape.layers.size()) +
                                         " layers got codec settings for " + std::to_string(settings.size())};
@@ -198,6 +213,9 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
     }
     if (!(s.density_cap >= 1 && s.density_cap <= 1000)) {
       return refuse(layer, "density_cap " + std::to_string(s.density_cap) + " is not between 1 and 1000");
+    }
+    if (!(s.momentum >= 0 && s.momentum < 1)) {
+      return refuse(layer, "momentum " + std::to_string(s.momentum) + " is not at least 0 and below 1");
     }
     if (s.steps_per_octave != 8 && s.steps_per_octave != 16) {
       return refuse(layer, "steps_per_octave " + std::to_string(s.steps_per_octave) + " is neither 8 nor 16");

@@ -23,6 +23,7 @@ struct Block {
   uint32_t piece = kNoPiece;  // into BucketPlan::pieces, of sparse blocks
   uint16_t codec = 0;         // into BucketPlan::codecs; 0: raw
   bool keeps = true;          // what is not sent stays in the residual
+  float momentum = 0;
 };
 
 // The part of a sparse layer inside one chunk.
@@ -37,6 +38,8 @@ struct SparseLayer {
   LayerControl control;
   Selection selection = Selection::kRms;
   ThresholdScope scope = ThresholdScope::kLayer;
+  NormOf norm_of = NormOf::kSum;
+  bool sparse_rows = false;
   uint64_t elements = 0;
   uint32_t residual_layer = 0;  // into BucketPlan::residual_layers
   uint32_t first_piece = 0;
@@ -62,7 +65,10 @@ struct BucketPlan {
   std::vector<ResidualLayer> residual_layers;
   bool has_residual = false;
   std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
-  bool tallies = false;                             // one of them is a tally
+  bool has_momentum = false;
+  bool has_fresh_norms = false;
+  uint32_t nodes = 1, node = 0;
+  bool tallies = false;  // one of them is a tally
   uint64_t wire_variant = 0;
 };
 

@@ -1,29 +1,21 @@
-// The reducer of a compressed bucket: walks a segment's blocks through their codecs, keeps the residuals and,
-// at a commit, moves norms and controllers on.
-#include <algorithm>
+// The reducer of a compressed bucket: walks a segment's blocks through their codecs.
+#include "compress/compressor.h"
+
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <new>
+#include <string>
+#include <utility>
 
 #include "compress/accumulate.h"
-#include "compress/bucket_plan.h"
-#include "compress/carried.h"
 #include "compress/codecs/random_bits.h"
 #include "compress/raw_kernels.h"
-#include "compress/sampled.h"
 
 namespace gradwire::compress {
 namespace {
 
 // Pieces smaller than this go by their layer's norm: a few hundred elements say too little.
 constexpr uint64_t kOwnNormFrom = 2048;
-
-// Weight of an operation's squares in the running mean that later thresholds go by. The last operation's norm
-// alone makes rings of three and more nodes swing with period two: a dense step fills the sums of the next
-// nodes, their norms rise, and the step after is sparse (Gaussian gradients, 4 nodes at 1%: 2.6% and 0.35% in
-// turns, half as many bytes again as the target; with an eighth about 1%, and 1.07% at 16 nodes).
-constexpr double kNormWeight = 0.125;
 
 std::string_view common_codec(std::span<const CodecSettings> settings) {
   if (settings.empty()) {
@@ -42,76 +34,26 @@ std::string_view common_codec(std::span<const CodecSettings> settings) {
   return "mixed";
 }
 
-class Compressor final : public BucketReducer {
- public:
-  Compressor(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements)
-      : plan_(make_plan(shape, settings, elements)),
-        name_(common_codec(settings)),
-        carried_(plan_),
-        next_(plan_.has_residual ? elements : 0),
-        sampled_(plan_),
-        records_(plan_.blocks.size()),
-        aimed_(plan_.layers.size()) {
-    for (size_t i = 0; i < plan_.blocks.size(); ++i) {
-      records_[i].sent = plan_.blocks[i].elements;
-    }
-    stats_.warm_stage = warm_stage();
-    stats_.residual_bytes = plan_.has_residual ? 2 * elements * sizeof(float) : 0;
+}  // namespace
+
+Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements)
+    : plan_(make_plan(shape, settings, elements)),
+      name_(common_codec(settings)),
+      carried_(plan_),
+      next_(plan_.has_residual ? elements : 0),
+      velocity_(plan_.has_momentum ? elements : 0),
+      next_velocity_(plan_.has_momentum ? elements : 0),
+      fresh_(plan_.has_fresh_norms ? kSparseL8Block : 0),
+      sampled_(plan_),
+      records_(plan_.blocks.size()),
+      aimed_(plan_.layers.size()) {
+  for (size_t i = 0; i < plan_.blocks.size(); ++i) {
+    records_[i].sent = plan_.blocks[i].elements;
   }
-
-  const Geometry& geometry() const override { return plan_.geometry; }
-  Dtype dtype() const override { return Dtype::kFloat32; }
-  std::string_view codec_name() const override { return name_; }
-  uint64_t wire_variant() const override { return plan_.wire_variant; }
-  CompressionStats stats() const override { return stats_; }
-  std::span<const float> residual() const override { return carried_.residual.view(); }
-  void abandon() override {}
-
-  Status begin(const OperationSettings& settings) override;
-  Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
-                         std::span<const void* const> locals, std::byte* out) override;
-  Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override;
-  uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t size) override;
-  void commit() override;
-
-  std::vector<LayerState> take_state() override {
-    return compress::take_state(plan_, carried_, stats_.operations);
-  }
-  std::vector<LayerState> describe_state(size_t first, size_t count) const override {
-    return compress::describe_state(plan_, carried_, stats_.operations, first, count);
-  }
-  size_t restore_state(std::span<const LayerState> state) override;
-
-  void poison(void* result, uint64_t first, uint64_t count) const override {
-    std::fill_n(static_cast<float*>(result) + first, count, std::numeric_limits<float>::quiet_NaN());
-  }
-
- private:
-  Result<BlockOutcome> hop_raw(const Block& block, ByteReader* arrived, std::span<const void* const> locals,
-                               std::byte* out);
-  Result<BlockOutcome> hop_coded(uint32_t index, ByteReader* arrived, std::span<const void* const> locals,
-                                 std::byte* out);
-  Status decode_block(const Block& block, ByteReader& bytes, float* result);
-  SparseRule rule_for(const Block& block) const;
-  uint64_t committed(const SparseLayer& layer) const;
-  uint32_t warm_stage() const;
-  void settle_layer(uint32_t layer);
-  void follow(double& mean, double squares) const;
-
-  BucketPlan plan_;
-  std::string_view name_;
-  Carried carried_;
-  FloatBuffer next_;
-  SampledThresholds sampled_;
-
-  std::vector<BlockRecord> records_;  // of the operation in progress, by block
-  std::vector<double> aimed_;         // density by sparse layer in the operation in progress
-
-  double scale_ = 1;
-  float factor_ = 1;         // on the residual
-  float inverse_ranks_ = 1;  // factor on the result
-  CompressionStats stats_;
-};
+  stats_.warm_stage = warm_stage();
+  stats_.residual_bytes = (plan_.has_residual ? 2 : 0) * elements * sizeof(float) +
+                          (plan_.has_momentum ? 2 : 0) * elements * sizeof(float);
+}
 
 Status Compressor::begin(const OperationSettings& settings) {
   if (settings.op != ReduceOp::kSum && settings.op != ReduceOp::kAverage) {
@@ -144,31 +86,59 @@ SparseRule Compressor::rule_for(const Block& block) const {
     rule.cap = static_cast<uint32_t>(std::ceil(density * block.elements));
     return rule;
   }
-  rule.alpha = layer.control.alpha();
+  rule.alpha = layer.control.alpha_for(density);
+  rule.touched = layer.sparse_rows;
   rule.cap = layer.control.cap(block.elements, density);
   if (layer.selection == Selection::kSampled) {
     rule.threshold = sampled_.threshold(piece.layer, factor_);
     return rule;
   }
-  if (!layer.control.current_norm()) {
-    const bool own = piece.elements >= kOwnNormFrom;
+  if (!layer.control.current_norm() && !layer.sparse_rows) {
+    const bool own = piece.elements >= kOwnNormFrom && layer.norm_of == NormOf::kSum;
     const double squares = own ? carried_.piece_squares[block.piece] : carried_.layer_squares[piece.layer];
     const double elements = static_cast<double>(own ? piece.elements : layer.elements);
     rule.mean_square = squares / elements * (static_cast<double>(factor_) * factor_);
+    if (layer.norm_of == NormOf::kGradient) {
+      rule.mean_square *= hop_factor_;
+    }
   }
   return rule;
 }
 
-Result<BlockOutcome> Compressor::hop_raw(const Block& block, ByteReader* arrived,
+Result<BlockOutcome> Compressor::hop_raw(uint32_t index, ByteReader* arrived,
                                          std::span<const void* const> locals, std::byte* out) {
+  const Block& block = plan_.blocks[index];
   BlockOutcome outcome;
   outcome.bytes = size_t{block.elements} * sizeof(float);
   const std::byte* from = nullptr;
   if (arrived != nullptr && (from = arrived->take(outcome.bytes)) == nullptr) {
     return truncated("raw elements");
   }
-  outcome.not_finite = raw::hop<ReduceOp::kSum, float>(from, locals, block.first, block.elements, out);
+  const void* const gathered = gather(block, locals, records_[index]);
+  outcome.not_finite = gathered != nullptr
+                           ? raw::hop<ReduceOp::kSum, float>(from, {&gathered, 1}, 0, block.elements, out)
+                           : raw::hop<ReduceOp::kSum, float>(from, locals, block.first, block.elements, out);
   return outcome;
+}
+
+// What the sum takes from the local ranks, as one array of the block's elements: their gradients, with
+// momentum where the layer has it. Null: the codec adds the gradients itself.
+const void* Compressor::gather(const Block& block, std::span<const void* const> locals, BlockRecord& record) {
+  const bool norm =
+      block.piece != kNoPiece && plan_.layers[plan_.pieces[block.piece].layer].norm_of == NormOf::kGradient;
+  if (block.momentum == 0 && !norm) {
+    return nullptr;
+  }
+  float* fresh = fresh_.data();
+  if (block.momentum > 0) {
+    fresh = next_velocity_.data() + block.first;
+    multiply(velocity_.data() + block.first, block.momentum * factor_, fresh, block.elements);
+  } else {
+    std::fill_n(fresh, block.elements, 0.0F);
+  }
+  add_locals(locals, block.first, fresh, block.elements);
+  record.fresh_squares = norm ? square_sum(fresh, block.elements) : 0;
+  return fresh;
 }
 
 Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
@@ -193,6 +163,12 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
     input.rule = &rule;
     input.samples = sampled_.of_block(plan_, index);
   }
+  const void* const gathered = gather(block, locals, record);
+  if (gathered != nullptr) {
+    input.locals = {&gathered, 1};
+    input.first = 0;
+    input.velocity = block.momentum > 0 ? next_velocity_.data() + block.first : nullptr;
+  }
   Result<BlockOutcome> done = plan_.codecs[block.codec]->hop(input, out, record);
   if (done.ok() && !block.keeps) {
     std::fill_n(input.next, block.elements, 0.0F);
@@ -206,9 +182,12 @@ Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::
   ByteReader reader(arrived);
   ByteReader* const source = arrived.empty() ? nullptr : &reader;
   HopOutcome outcome;
+  // A sparse sum fills in on its way: with a constant threshold its density would grow along the ring.
+  const uint32_t hops = (plan_.node + plan_.nodes - segment.chunk) % plan_.nodes;
+  hop_factor_ = std::sqrt(static_cast<double>(hops) + 1);
   for (uint32_t i = segment.first_block; i < segment.first_block + segment.blocks; ++i) {
     const Block& block = plan_.blocks[i];
-    const Result<BlockOutcome> done = block.codec == 0 ? hop_raw(block, source, locals, out + outcome.bytes)
+    const Result<BlockOutcome> done = block.codec == 0 ? hop_raw(i, source, locals, out + outcome.bytes)
                                                        : hop_coded(i, source, locals, out + outcome.bytes);
     if (!done.ok()) {
       return done.status();
@@ -264,80 +243,6 @@ Status Compressor::decode(const Segment& segment, std::span<const std::byte> byt
   }
   return ok_status();
 }
-
-void Compressor::follow(double& mean, double squares) const {
-  const double before = mean * (static_cast<double>(factor_) * factor_);
-  mean = before > 0 ? before + kNormWeight * (squares - before) : squares;
-}
-
-// Sums go block by block, piece by piece: the same in every run.
-void Compressor::settle_layer(uint32_t index) {
-  SparseLayer& layer = plan_.layers[index];
-  double squares = 0;
-  uint64_t sent = 0;
-  for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
-    const SparsePiece& piece = plan_.pieces[p];
-    double piece_sum = 0;
-    for (uint32_t b = piece.first_block; b < piece.first_block + piece.blocks; ++b) {
-      piece_sum += records_[b].square_sum;
-      sent += records_[b].sent;
-    }
-    follow(carried_.piece_squares[p], piece_sum);
-    squares += piece_sum;
-  }
-  follow(carried_.layer_squares[index], squares);
-  // A dense operation says nothing about alpha, nor does one in which there was nothing to send.
-  if (layer.selection == Selection::kRms && aimed_[index] < 1 && squares > 0) {
-    layer.control.adjust(static_cast<double>(sent) / static_cast<double>(layer.elements), aimed_[index]);
-  }
-}
-
-void Compressor::commit() {
-  for (uint32_t i = 0; i < plan_.layers.size(); ++i) {
-    settle_layer(i);
-  }
-  double residual_sum = 0;
-  uint64_t sent = 0;
-  for (const BlockRecord& record : records_) {
-    residual_sum += record.residual_sum;
-    sent += record.sent;
-  }
-  std::swap(carried_.residual, next_);
-  carried_.scale = scale_;
-  stats_.operations += 1;
-  sampled_.settle([this](uint32_t layer) {
-    return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
-  });
-  stats_.density =
-      plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
-  stats_.residual_norm = std::sqrt(residual_sum);
-  stats_.warm_stage = warm_stage();
-}
-
-size_t Compressor::restore_state(std::span<const LayerState> state) {
-  if (stats_.operations > 0 || carried_.scale > 0) {
-    return 0;
-  }
-  const size_t restored = compress::restore_state(state, plan_, carried_);
-  const auto residual = carried_.residual.view();
-  stats_.residual_norm = std::sqrt(square_sum(residual.data(), residual.size()));
-  stats_.warm_stage = warm_stage();
-  return restored;
-}
-
-uint64_t Compressor::committed(const SparseLayer& layer) const {
-  return plan_.residual_layers[layer.residual_layer].earlier + stats_.operations;
-}
-
-uint32_t Compressor::warm_stage() const {
-  uint32_t least = 255;
-  for (const SparseLayer& layer : plan_.layers) {
-    least = std::min(least, layer.control.stage(committed(layer)));
-  }
-  return least;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,
                                                        std::span<const CodecSettings> settings) {

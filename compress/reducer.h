@@ -41,6 +41,9 @@ struct Layer {
 
 // Which part of a layer's threshold uses which norm (section 2 of the algorithms in docs/architecture.md).
 enum class NormChoice : uint8_t { kPrevious, kCurrent };
+// Whose norm it is: of the sum that is sent from (gradient, residual and what arrived), by piece; or of the
+// fresh gradient, by layer, with a factor that grows along the ring.
+enum class NormOf : uint8_t { kSum, kGradient };
 // Of the codecs that offer the choice. Stochastic rounding has no bias, but twice the mean square of the
 // error.
 enum class Rounding : uint8_t { kNearest, kStochastic };
@@ -61,6 +64,14 @@ struct CodecSettings {
   uint32_t steps_per_octave = 8;                  // of l8: 8 or 16
   bool error_feedback = true;                     // false: what a step does not send is lost
   ThresholdScope scope = ThresholdScope::kLayer;  // of dropping
+  NormOf norm_of = NormOf::kSum;
+  // The norm is over elements that are not zero, in this step: for embeddings, most of whose rows have no
+  // gradient.
+  bool sparse_rows = false;
+  // [0, 1). Momentum correction (Deep Gradient Compression): what is sent from gathers u = momentum * u +
+  // gradient instead of the gradient, and u is zeroed where a sparse block sends. The optimiser's own
+  // momentum is off.
+  double momentum = 0;
 };
 
 // A run of whole blocks of one chunk: what one message carries.
@@ -203,6 +214,7 @@ struct BucketShape {
   std::vector<Layer> layers;
   uint32_t nodes = 1;              // chunks of the ring
   uint32_t max_message_bytes = 0;  // a segment's max_bytes stays at or below this; at least 70,000
+  uint32_t node = 0;               // this node's place in the ring, below `nodes`
 };
 
 // Exact reduction of any dtype (codec none). Elements of the message are the dtype's bytes, little-endian.

@@ -22,6 +22,7 @@ constexpr std::string_view kNorms[] = {"previous", "current"};
 constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
 constexpr std::string_view kSteps[] = {"8", "16"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
+constexpr std::string_view kNormsOf[] = {"sum", "gradient"};
 constexpr std::string_view kScopes[] = {"layer", "bucket"};
 
 #define FIELD(path) [](Config& c) -> Field { return &c.path; }
@@ -338,6 +339,25 @@ constexpr Option kOptions[] = {
     {"compression.threshold_scope", Type::kChoice, 0, 0, kScopes, "layer", "",
      "Of dropping: whether layers have thresholds of their own or share one in a bucket.",
      FIELD(compression.defaults.threshold_scope)},
+    {"compression.norm_of", Type::kChoice, 0, 0, kNormsOf, "sum", "",
+     "Of lads and laco: whether the threshold goes by the norm of the sum that is sent from, or by that of "
+     "the fresh "
+     "gradient, with a factor that grows along the ring.",
+     FIELD(compression.defaults.norm_of)},
+    {"compression.sparse_rows", Type::kChoice, 0, 0, kSwitch, "on", "",
+     "Of lads and laco: on takes the norm over elements that are not zero, for embeddings.",
+     FIELD(compression.defaults.sparse_rows)},
+    {"compression.momentum",
+     Type::kNumber,
+     0,
+     0.999,
+     {},
+     "0.9",
+     "",
+     "Momentum correction: the daemon keeps the momentum, before it compresses, and the optimiser's own is "
+     "off. 0: "
+     "none.",
+     FIELD(compression.defaults.momentum)},
     {"compression.rules",
      Type::kRules,
      0,

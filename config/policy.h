@@ -25,6 +25,9 @@ struct PolicySettings {
   std::string steps_per_octave = "8";     // 8, 16
   std::string error_feedback = "on";      // on, off
   std::string threshold_scope = "layer";  // layer, bucket
+  std::string norm_of = "sum";            // sum, gradient
+  std::string sparse_rows = "off";        // on, off
+  double momentum = 0;                    // momentum correction; 0 = none
   bool operator==(const PolicySettings&) const = default;
 };
 
@@ -41,6 +44,9 @@ struct PolicyOverrides {
   std::optional<std::string> steps_per_octave;
   std::optional<std::string> error_feedback;
   std::optional<std::string> threshold_scope;
+  std::optional<std::string> norm_of;
+  std::optional<std::string> sparse_rows;
+  std::optional<double> momentum;
   bool operator==(const PolicyOverrides&) const = default;
 };
 
@@ -79,6 +85,9 @@ void for_each_policy_setting(Visit visit) {
   visit("steps_per_octave", &PolicySettings::steps_per_octave, &PolicyOverrides::steps_per_octave);
   visit("error_feedback", &PolicySettings::error_feedback, &PolicyOverrides::error_feedback);
   visit("threshold_scope", &PolicySettings::threshold_scope, &PolicyOverrides::threshold_scope);
+  visit("norm_of", &PolicySettings::norm_of, &PolicyOverrides::norm_of);
+  visit("sparse_rows", &PolicySettings::sparse_rows, &PolicyOverrides::sparse_rows);
+  visit("momentum", &PolicySettings::momentum, &PolicyOverrides::momentum);
 }
 
 }  // namespace gradwire::config

@@ -21,6 +21,9 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   settings.error_feedback = policy.error_feedback != "off";
   settings.scope = policy.threshold_scope == "bucket" ? compress::ThresholdScope::kBucket
                                                       : compress::ThresholdScope::kLayer;
+  settings.norm_of = policy.norm_of == "gradient" ? compress::NormOf::kGradient : compress::NormOf::kSum;
+  settings.sparse_rows = policy.sparse_rows == "on";
+  settings.momentum = policy.momentum;
   return settings;
 }
 
@@ -43,8 +46,10 @@ bool is_compressible(const Manifest& manifest) {
 
 Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest, uint32_t nodes,
                                                               uint32_t max_payload,
-                                                              const config::CompressionPolicy& policy) {
-  const compress::BucketShape shape = bucket_shape(manifest, nodes, max_payload);
+                                                              const config::CompressionPolicy& policy,
+                                                              uint32_t node) {
+  compress::BucketShape shape = bucket_shape(manifest, nodes, max_payload);
+  shape.node = node;
   if (!is_compressible(manifest)) {
     return compress::make_exact_reducer(shape, static_cast<compress::Dtype>(manifest.dtype));
   }
@@ -76,8 +81,12 @@ uint64_t residual_bytes(const Manifest& manifest, const config::CompressionPolic
   const bool any = std::any_of(manifest.layers.begin(), manifest.layers.end(), [&policy](const auto& layer) {
     return layer.second > 0 && config::resolve_policy(policy, layer.first).codec != "none";
   });
-  // The committed residual and the one of the operation in flight.
-  return any ? 2 * sizeof(float) * manifest_elements(manifest) : 0;
+  const bool momentum = std::any_of(
+      manifest.layers.begin(), manifest.layers.end(),
+      [&policy](const auto& layer) { return config::resolve_policy(policy, layer.first).momentum > 0; });
+  // As of the last commit and of the operation in flight: the residual, and the momentum.
+  const uint64_t arrays = (any ? 2 : 0) + (momentum ? 2 : 0);
+  return arrays * sizeof(float) * manifest_elements(manifest);
 }
 
 }  // namespace gradwire::control

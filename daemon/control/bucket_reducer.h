@@ -12,7 +12,8 @@ namespace gradwire::control {
 
 Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest, uint32_t nodes,
                                                               uint32_t max_payload,
-                                                              const config::CompressionPolicy& policy);
+                                                              const config::CompressionPolicy& policy,
+                                                              uint32_t node);
 
 // For allgather and reduce_scatter (BucketSpec::shards). nullptr: the ranks do not divide the elements.
 Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& manifest, uint32_t nodes,

@@ -19,6 +19,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
     engine::JobId job = 0;
     JobIdentity identity;
     uint32_t nodes = 1;
+    uint32_t node_index = 0;  // this node's place in the ring
     uint32_t max_payload = 0;
     std::vector<uint32_t> local_ranks;  // ascending
     std::vector<uint32_t> rank_node;    // of the whole world: node index

@@ -26,7 +26,8 @@ struct MemberBuckets::Parts {
 
   // In the workshop.
   Status make_memory();
-  Status make_reducers(uint32_t nodes, uint32_t max_payload, const std::vector<uint32_t>& rank_node);
+  Status make_reducers(uint32_t nodes, uint32_t node, uint32_t max_payload,
+                       const std::vector<uint32_t>& rank_node);
 };
 
 Status MemberBuckets::Parts::make_memory() {
@@ -46,12 +47,12 @@ Status MemberBuckets::Parts::make_memory() {
   return ok_status();
 }
 
-Status MemberBuckets::Parts::make_reducers(uint32_t nodes, uint32_t max_payload,
+Status MemberBuckets::Parts::make_reducers(uint32_t nodes, uint32_t node, uint32_t max_payload,
                                            const std::vector<uint32_t>& rank_node) {
   try {
     auto sharded = make_shards(manifest, nodes, max_payload, rank_node);
     GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context(bucket_text(manifest.name)));
-    auto made = make_reducer(manifest, nodes, max_payload, policy);
+    auto made = make_reducer(manifest, nodes, max_payload, policy, node);
     GRADWIRE_RETURN_IF_ERROR(made.status().with_context(bucket_text(manifest.name)));
     if (!state.empty() && (*made)->restore_state(state) > 0) {
       state.clear();
@@ -147,11 +148,11 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
     built(id, *parts);
     return;
   }
-  const auto work = [parts, nodes = facts_.nodes, max_payload = facts_.max_payload,
+  const auto work = [parts, nodes = facts_.nodes, node = facts_.node_index, max_payload = facts_.max_payload,
                      rank_node = facts_.rank_node] {
     parts->status = parts->make_memory();
     if (parts->status.ok()) {
-      parts->status = parts->make_reducers(nodes, max_payload, rank_node);
+      parts->status = parts->make_reducers(nodes, node, max_payload, rank_node);
     }
   };
   node_.workshop.run(work, [parts, id, weak = weak_from_this()] {

@@ -94,7 +94,8 @@ Status Member::start(const Json& document) {
   join_timer_.stop();
   const EpochNode& self = epoch_->nodes[epoch_->index];
   MemberBuckets::JobFacts facts{
-      job_, identity_, static_cast<uint32_t>(epoch_->nodes.size()), epoch_->max_payload, self.ranks, {}};
+      job_,       identity_, static_cast<uint32_t>(epoch_->nodes.size()), epoch_->index, epoch_->max_payload,
+      self.ranks, {}};
   facts.rank_node.resize(epoch_->world);
   for (uint32_t index = 0; index < facts.nodes; ++index) {
     for (const uint32_t rank : epoch_->nodes[index].ranks) {

@@ -29,7 +29,7 @@ TEST(Policy, OfEveryCodecMakesAReducerOfThatName) {
   for (const std::string_view name : compress::codec_names()) {
     config::CompressionPolicy policy;
     policy.defaults.codec = name;
-    const auto reducer = make_reducer(manifest(), 2, 130048, policy);
+    const auto reducer = make_reducer(manifest(), 2, 130048, policy, 1);
     ASSERT_TRUE(reducer.ok()) << reducer.status().message();
     EXPECT_EQ((*reducer)->codec_name(), name);
   }
@@ -38,9 +38,9 @@ TEST(Policy, OfEveryCodecMakesAReducerOfThatName) {
 TEST(Policy, OfFinerStepsChangesTheBytes) {
   config::CompressionPolicy policy;
   policy.defaults.codec = "l8";
-  const auto coarse = make_reducer(manifest(), 2, 130048, policy).value()->wire_variant();
+  const auto coarse = make_reducer(manifest(), 2, 130048, policy, 1).value()->wire_variant();
   policy.defaults.steps_per_octave = "16";
-  EXPECT_NE(make_reducer(manifest(), 2, 130048, policy).value()->wire_variant(), coarse);
+  EXPECT_NE(make_reducer(manifest(), 2, 130048, policy, 1).value()->wire_variant(), coarse);
 }
 
 }  // namespace

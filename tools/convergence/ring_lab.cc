@@ -92,7 +92,7 @@ Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
   auto lab = std::make_unique<gwlab>();
   lab->elements = gradwire::control::manifest_elements(manifest);
   for (uint32_t i = 0; i < nodes; ++i) {
-    auto reducer = gradwire::control::make_reducer(manifest, nodes, kMaxMessageBytes, *policy);
+    auto reducer = gradwire::control::make_reducer(manifest, nodes, kMaxMessageBytes, *policy, i);
     if (!reducer.ok()) {
       return reducer.status();
     }

@@ -1,0 +1,81 @@
+// The reducer of a compressed bucket. compressor.cc has what happens to a segment, compressor_commit.cc what
+// happens at the end of an operation.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "compress/bucket_plan.h"
+#include "compress/carried.h"
+#include "compress/reducer.h"
+#include "compress/sampled.h"
+
+namespace gradwire::compress {
+
+class Compressor final : public BucketReducer {
+ public:
+  Compressor(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements);
+
+  const Geometry& geometry() const override { return plan_.geometry; }
+  Dtype dtype() const override { return Dtype::kFloat32; }
+  std::string_view codec_name() const override { return name_; }
+  uint64_t wire_variant() const override { return plan_.wire_variant; }
+  CompressionStats stats() const override { return stats_; }
+  std::span<const float> residual() const override { return carried_.residual.view(); }
+  void abandon() override {}
+
+  Status begin(const OperationSettings& settings) override;
+  Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
+                         std::span<const void* const> locals, std::byte* out) override;
+  Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override;
+  uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t size) override;
+  void commit() override;
+
+  std::vector<LayerState> take_state() override {
+    return compress::take_state(plan_, carried_, stats_.operations);
+  }
+  std::vector<LayerState> describe_state(size_t first, size_t count) const override {
+    return compress::describe_state(plan_, carried_, stats_.operations, first, count);
+  }
+  size_t restore_state(std::span<const LayerState> state) override;
+
+  void poison(void* result, uint64_t first, uint64_t count) const override {
+    std::fill_n(static_cast<float*>(result) + first, count, std::numeric_limits<float>::quiet_NaN());
+  }
+
+ private:
+  Result<BlockOutcome> hop_raw(uint32_t index, ByteReader* arrived, std::span<const void* const> locals,
+                               std::byte* out);
+  Result<BlockOutcome> hop_coded(uint32_t index, ByteReader* arrived, std::span<const void* const> locals,
+                                 std::byte* out);
+  Status decode_block(const Block& block, ByteReader& bytes, float* result);
+  const void* gather(const Block& block, std::span<const void* const> locals, BlockRecord& record);
+  SparseRule rule_for(const Block& block) const;
+  uint64_t committed(const SparseLayer& layer) const;
+  uint32_t warm_stage() const;
+  void settle_layer(uint32_t layer);
+  void follow(double& mean, double squares) const;
+
+  BucketPlan plan_;
+  std::string_view name_;
+  Carried carried_;
+  FloatBuffer next_;
+  FloatBuffer velocity_,
+      next_velocity_;         // momentum correction: as of the last commit, of the operation in progress
+  std::vector<float> fresh_;  // a block's gradient, where its norm is wanted
+  SampledThresholds sampled_;
+
+  std::vector<BlockRecord> records_;  // of the operation in progress, by block
+  std::vector<double> aimed_;         // density by sparse layer in the operation in progress
+
+  double scale_ = 1;
+  float factor_ = 1;         // on the residual
+  float inverse_ranks_ = 1;  // factor on the result
+  double hop_factor_ = 1;    // of the segment in progress, on mean squares of gradients
+  CompressionStats stats_;
+};
+
+}  // namespace gradwire::compress

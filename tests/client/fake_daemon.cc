@@ -12,7 +12,7 @@ namespace gradwire::client {
 
 using nlohmann::json;
 
-FakeDaemon::FakeDaemon(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
+FakeDaemon::FakeDaemon(Behaviour behaviour) : behaviour_(std::move(behaviour)), state_(behaviour_.state) {
   const char* base = std::getenv("TMPDIR");
   directory_ = std::string(base != nullptr ? base : "/tmp") + "/gradwire-test-XXXXXX";
   if (::mkdtemp(directory_.data()) == nullptr) {
@@ -215,6 +215,8 @@ void FakeDaemon::handle(Rank* rank, const json& document) {
   } else if (type == "bucket_create") {
     rank->creating[document.at("name")] = document;
     try_create(document.at("name"));
+  } else if (type.starts_with("state_")) {
+    handle_state(rank, document);
   } else if (type == "traffic") {
     send_json(rank, {{"type", "traffic"},
                      {"id", document.at("id")},

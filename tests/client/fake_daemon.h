@@ -41,6 +41,8 @@ struct Behaviour {
   bool complete = true;                                      // operations; else they stay in flight
   std::function<void(layout::Completion*)> edit_completion;  // just before it is published
   int32_t completion_status = 0;
+  std::string state;                                // the compression state, until another is loaded
+  std::function<void(nlohmann::json*)> edit_state;  // of an answer about it, just before it is sent
   int64_t peer_timeout_ms = 2000;
   int64_t operation_timeout_ms = 20'000;
 };
@@ -61,6 +63,8 @@ class FakeDaemon {
   void complete_from_now();
   nlohmann::json last_join() const;
   uint64_t orderly_leaves() const;
+  std::string state() const;                      // that was loaded, or is saved
+  std::vector<std::string> states() const;        // what was asked about it
   std::vector<uint8_t> submission_flags() const;  // of the operations that were completed
 
  private:
@@ -79,6 +83,9 @@ class FakeDaemon {
     bool joined = false;
     std::map<std::string, nlohmann::json> creating;
     Memory session;
+    std::unique_ptr<Memory> window;  // for the compression state
+    size_t state_at = 0;
+    std::string loading;
     layout::SessionHeader* header = nullptr;
     wire::UniqueFd bell, trainers_bell;
     layout::RingConsumer<layout::Submission> submissions;
@@ -102,6 +109,7 @@ class FakeDaemon {
   void try_join();
   void create_session(Rank* rank);
   void try_create(const std::string& name);
+  void handle_state(Rank* rank, const nlohmann::json& document);
   void beat();
   bool serve_rings();
   bool prepare_sleep();
@@ -123,6 +131,8 @@ class FakeDaemon {
   nlohmann::json last_join_;
   uint64_t operations_ = 0;
   uint64_t leaves_ = 0;
+  std::string state_;
+  std::vector<std::string> states_;
   std::vector<uint8_t> flags_;
   bool still_ = false;
   std::atomic<bool> stop_{false};

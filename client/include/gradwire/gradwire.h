@@ -6,7 +6,8 @@
  * Every function returns a gw_status (GW_OK is 0). gw_last_error gives one sentence about the calling
  * thread's last failure. Different jobs are independent. Within a job two threads may be at work at the same
  * time, one on each side, so that a thread that sleeps in a wait does not hold up submissions:
- *   submitting side   gw_bucket_create, gw_bucket_destroy, gw_job_traffic, and whatever starts an operation
+ *   submitting side   gw_bucket_create, gw_bucket_destroy, gw_job_traffic, gw_state_save, gw_state_load, and
+ *                     whatever starts an operation
  *   waiting side      gw_wait, gw_wait_any, gw_test
  * gw_barrier and gw_leave need both. A second thread on one side gets GW_ERR_BUSY and nothing is done; which
  * thread is on a side may change from call to call. The library starts no thread, takes over no signal, and
@@ -194,6 +195,24 @@ typedef struct gw_traffic {
   uint64_t wire_bytes; /* what was sent */
 } gw_traffic;
 GW_API gw_status gw_job_traffic(gw_job* job, gw_traffic* traffic);
+
+/* The compression state of this node (residuals, sparsity controllers, warm start) as bytes to keep with a
+ * checkpoint: docs/state-format.md. One state a node: let the lowest local rank save and load it. Any other
+ * rank of the node gets the same bytes, and a second load replaces the first.
+ * Both belong to the submitting side; the functions must not call this job, nor throw or jump out.
+ *
+ * Save: when every operation that this rank has started was waited for (GW_ERR_BUSY names one that was not);
+ * other ranks may be ahead. `write` takes `size` bytes at a time and returns 0, or anything else to stop.
+ * Load: before buckets are created, which take up their layers' state by name and size; GW_ERR_INVALID if one
+ * that could is there, or if the state is damaged (the sentence says where): nothing is loaded then. It
+ * replaces what the daemon has kept of the job, counts towards the user's quota, and goes with the epoch.
+ * `read` puts up to `size` bytes to `data` and returns how many, 0 at the end, or a negative number to stop.
+ * Any other number of nodes is well, too: each state may be loaded on one node, whichever, and nodes without
+ * one start with empty residuals. What is in a state that nobody loads is lost to the training. */
+typedef int (*gw_state_write)(void* user, const void* data, size_t size);
+typedef int64_t (*gw_state_read)(void* user, void* data, size_t size);
+GW_API gw_status gw_state_save(gw_job* job, gw_state_write write, void* user);
+GW_API gw_status gw_state_load(gw_job* job, gw_state_read read, void* user);
 
 /* One sentence about this thread's last failure; never NULL. */
 GW_API const char* gw_last_error(void);

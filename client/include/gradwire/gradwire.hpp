@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -156,6 +157,37 @@ class Job {
   Outcome traffic(gw_traffic* traffic) {
     traffic->struct_size = sizeof(*traffic);
     return Outcome(gw_job_traffic(handle_, traffic));
+  }
+
+  // The compression state of this node, for a checkpoint (gw_state_save has the rules). write(data, size) and
+  // read(data, size) are as gw_state_write and gw_state_read without `user`; what they throw stops the call.
+  template <typename Write>
+  Outcome save_state(Write&& write) {
+    using Function = std::remove_reference_t<Write>;
+    return Outcome(gw_state_save(
+        handle_,
+        [](void* user, const void* data, size_t size) noexcept -> int {
+          try {
+            return (*static_cast<Function*>(user))(data, size);
+          } catch (...) {
+            return -1;
+          }
+        },
+        const_cast<std::remove_const_t<Function>*>(&write)));
+  }
+  template <typename Read>
+  Outcome load_state(Read&& read) {
+    using Function = std::remove_reference_t<Read>;
+    return Outcome(gw_state_load(
+        handle_,
+        [](void* user, void* data, size_t size) noexcept -> int64_t {
+          try {
+            return (*static_cast<Function*>(user))(data, size);
+          } catch (...) {
+            return -1;
+          }
+        },
+        const_cast<std::remove_const_t<Function>*>(&read)));
   }
 
   // GW_ERR_NOT_FOUND in a job's first epoch, and for a bucket that the one before did not have.

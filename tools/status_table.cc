@@ -138,6 +138,18 @@ std::string headline(const DaemonReport& report) {
          format_age(report.uptime_s) + ", " + printable(report.runtime_dir) + ")\n";
 }
 
+std::string residual_line(const CountersPage& page) {
+  uint64_t bytes = 0;
+  size_t buckets = 0;
+  for (const BucketCounters& bucket : page.buckets) {
+    bytes += bucket.residual_bytes;
+    buckets += bucket.residual_bytes == 0 ? 0 : 1;
+  }
+  return buckets == 0 ? std::string()
+                      : "  holds " + format_bytes(bytes) + " of residuals of " + std::to_string(buckets) +
+                            (buckets == 1 ? " bucket\n" : " buckets\n");
+}
+
 std::string kept_line(const CountersPage& page) {
   if (page.kept_jobs == 0) {
     return {};
@@ -157,7 +169,7 @@ std::string to_table(const std::vector<DaemonReport>& reports, uint64_t now_ns, 
     }
     if (report.page) {
       const CountersPage& page = *report.page;
-      out += kept_line(page) + jobs_table(page, now_ns) + ranks_table(page) +
+      out += residual_line(page) + kept_line(page) + jobs_table(page, now_ns) + ranks_table(page) +
              buckets_table(page, most_buckets) + peers_table(page, now_ns);
     }
   }

@@ -237,10 +237,12 @@ TEST(Status, TheTableShowsEveryTableAndNoControlCharacters) {
   put(page.job(0).name, "tr\x1b[31main\n");
   page.header().kept_bytes.store(3 << 20, std::memory_order_relaxed);
   page.header().kept_jobs.store(2, std::memory_order_relaxed);
+  page.bucket(0).residual_bytes = 5 << 20;
   const std::string table = to_table({report_of(page)}, monotonic_ns());
-  for (const char* word : {"keeps 3.0 MiB of residuals of 2 jobs", "LATE WORST", "3.00 ms", "3.8 MiB",
-                           "worker-3: healthy", "JOB", "RANK", "BUCKET", "PEER", "conv1.weight", "laco",
-                           "40.0x", "1.50 ms", "1.00%", "500 us", "10.0.0.4:7470"}) {
+  for (const char* word :
+       {"keeps 3.0 MiB of residuals of 2 jobs", "holds 5.0 MiB of residuals of 1 bucket", "LATE WORST",
+        "3.00 ms", "3.8 MiB", "worker-3: healthy", "JOB", "RANK", "BUCKET", "PEER", "conv1.weight", "laco",
+        "40.0x", "1.50 ms", "1.00%", "500 us", "10.0.0.4:7470"}) {
     EXPECT_THAT(table, HasSubstr(word));
   }
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));

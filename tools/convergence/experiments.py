@@ -100,7 +100,7 @@ def tuned(task, label, settings, seeds, metric_of):
     """A third of the epochs at every learning rate with the first seed; then all seeds at the best one."""
     epochs = max(1, BASES[task]["epochs"] // 3)
     rates = [round(BASES[task]["lr"] * factor, 6) for factor in RATES]
-    trials = [run(task, f"{label}, lr {rate:g}", seeds[0], settings, lr=rate, epochs=epochs) for rate in rates]
+    trials = [run(task, f"{label}, lr {rate:g}, {epochs} epochs", seeds[0], settings, lr=rate, epochs=epochs) for rate in rates]
     found = [metric_of(trial) for trial in trials]
     if None in found:
         return trials

@@ -15,6 +15,7 @@ class Row:
         self.ratio = statistics.fmean(result["ratio"] for result in results)
         self.seeds = len(self.by_seed)
         self.lr = results[0]["spec"]["lr"]
+        self.epochs = results[0]["spec"]["epochs"]
         self.left_out = sum(result["left_out"] for result in results)
 
 
@@ -29,8 +30,8 @@ def rows_of(runs, results):
 
 
 def difference(row, other):
-    """Mean over the seeds that both have: the same start and the same order of the data."""
-    seeds = row.by_seed.keys() & other.by_seed.keys()
+    """Mean over the seeds that both have: the same start and the same order of the data. None: nothing to compare."""
+    seeds = row.by_seed.keys() & other.by_seed.keys() if row.epochs == other.epochs else ()
     return statistics.fmean(row.by_seed[s] - other.by_seed[s] for s in seeds) if seeds else None
 
 

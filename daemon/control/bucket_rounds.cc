@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace gradwire::control {
+namespace {
+
+constexpr size_t kLabels = 16384;  // buckets whose names are remembered for sentences
+
+}  // namespace
 
 BucketRounds::BucketRounds(Scheduler& scheduler, Nanoseconds timeout, uint32_t world, uint32_t nodes,
                            Hooks hooks)
@@ -64,6 +69,10 @@ void BucketRounds::all_arrived(const RoundPtr& round) {
   }
   round->bucket = ++last_bucket_;
   building_[round->bucket] = round;
+  labels_[round->bucket] = bucket_text(round->first.name);
+  if (labels_.size() > kLabels) {
+    labels_.erase(labels_.begin());
+  }
   const Json document{{"type", "bucket_ok"},
                       {"name", round->first.name},
                       {"bucket", round->bucket},
@@ -174,6 +183,12 @@ void BucketRounds::forget_if_told(const RoundPtr& round) {
       forming_.erase(found);
     }
   }
+}
+
+std::string BucketRounds::label(uint32_t bucket) const {
+  const auto found = labels_.find(bucket);
+  const std::string number = std::to_string(bucket);
+  return found == labels_.end() ? "bucket " + number : found->second + " (" + number + ")";
 }
 
 std::vector<uint32_t> BucketRounds::missing(const Round& round) const {

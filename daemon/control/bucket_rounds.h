@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "config/policy.h"
 #include "daemon/control/documents.h"
@@ -35,6 +36,9 @@ class BucketRounds {
   void failed(uint32_t bucket, const Status& cause);
   // It can create nothing any more.
   void rank_left(uint32_t rank);
+
+  // "bucket 'b0' (1)", of those that got their number long ago "bucket 1".
+  std::string label(uint32_t bucket) const;
 
  private:
   struct Round {
@@ -66,6 +70,7 @@ class BucketRounds {
   std::map<std::string, std::deque<RoundPtr>> forming_;  // by name, until all have arrived and been told
   std::map<uint32_t, RoundPtr> building_;                // by number, until every node has built it
   std::set<uint32_t> left_;
+  std::map<uint32_t, std::string> labels_;  // of the latest buckets
 };
 
 }  // namespace gradwire::control

@@ -129,6 +129,9 @@ Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json
   if (type == "moved_on") {
     return moved_on(document);
   }
+  if (type == "beat") {
+    return results(node, document);
+  }
   if (type == "misses") {
     return stalls_->misses(node.index, document, world_);
   }
@@ -166,6 +169,40 @@ Status CoordinatedJob::moved_on(const Json& document) {
   return ok_status();
 }
 
+Status CoordinatedJob::results(const Node& node, const Json& document) {
+  const Result<Results> results = read_results(document);
+  GRADWIRE_RETURN_IF_ERROR(results.status());
+  if (const auto difference = results_.reported(node.index, *results)) {
+    const std::string bucket = rounds_->label(difference->bucket);
+    const Status cause(Code::kCorrupt,
+                       bucket + ", operation " + std::to_string(difference->sequence) + ": the result on " +
+                           node_text(difference->node) + " differs from the one on " +
+                           node_text(difference->other) +
+                           ", so the ranks' parameters are not equal any more: go on from a checkpoint, and "
+                           "test the memory of both machines");
+    log_error("result_differs", {{"job", identity_.name},
+                                 {"bucket", bucket},
+                                 {"sequence", std::to_string(difference->sequence)},
+                                 {"cause", cause.message()}});
+    abort(cause);
+  }
+  return ok_status();
+}
+
+void CoordinatedJob::log_results() const {
+  if (results_.compared() > 0) {
+    log_info("results_compared", {{"job", identity_.name},
+                                  {"run", identity_.run_id},
+                                  {"epoch", std::to_string(counter_)},
+                                  {"count", std::to_string(results_.compared())}});
+  }
+}
+
+std::string CoordinatedJob::node_text(uint32_t index) const {
+  const Node& node = nodes_.at(order_[index]);
+  return describe_node(node.info.name, ranks_of(node));
+}
+
 void CoordinatedJob::verdict(const StallReport& report, const std::string& sentence) {
   if (report.deadline) {
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options_.operation_timeout);
@@ -191,6 +228,7 @@ Status CoordinatedJob::rank_left(NodeKey key, const Json& document) {
   if (left_.size() == world_) {
     state_ = State::kOver;
     broadcast({{"type", "end"}});
+    log_results();
     hooks_.over(*this, ok_status());
   }
   return ok_status();
@@ -273,6 +311,7 @@ void CoordinatedJob::end(const Status& cause, bool again) {
     log_warning(again ? "job_start_withdrawn" : "job_aborted",
                 {{"job", identity_.name}, {"run", identity_.run_id}, {"cause", cause.message()}});
   }
+  log_results();
   Json document = failure_document("abort", cause);
   if (again) {
     document["again"] = true;

@@ -12,6 +12,7 @@
 #include "daemon/control/bucket_rounds.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/link.h"
+#include "daemon/control/result_watch.h"
 #include "daemon/control/stall_watch.h"
 
 namespace gradwire::control {
@@ -52,7 +53,8 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   uint64_t counter() const { return counter_; }  // 0 while forming
   bool ended_in_order() const { return world_ != 0 && left_.size() == world_; }
 
-  // A document of an attached member, other than hello, join and beat. kCorrupt: odd, the link must end.
+  // A document of an attached member, other than hello, join and a beat without results. kCorrupt: odd, the
+  // link must end.
   Status document(NodeKey key, const std::string& type, const Json& document);
   void lost(NodeKey key, const Status& why);
   // Ends it everywhere.
@@ -98,6 +100,9 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   Status past(Node& node, const Json& document);
   Status stall(const Json& document);
   Status moved_on(const Json& document);
+  Status results(const Node& node, const Json& document);
+  void log_results() const;
+  std::string node_text(uint32_t index) const;  // "node b (ranks 2,3)"
   void suspect(const Node& node, const Status& cause);
   void rank_withdrawn();  // while forming
 
@@ -118,6 +123,7 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   Timer grace_;     // a cause from the data path waits for a better one
   std::unique_ptr<BucketRounds> rounds_;
   std::unique_ptr<StallWatch> stalls_;
+  ResultWatch results_;
 };
 
 }  // namespace gradwire::control

@@ -170,10 +170,6 @@ void CoordinatedJob::make_parts() {
     nodes_.at(order_[index]).link->send(document);
   };
   const auto all_places = [this](const std::vector<uint32_t>& ranks) { return places(ranks); };
-  const auto node_text = [this](uint32_t index) {
-    const Node& node = nodes_.at(order_[index]);
-    return describe_node(node.info.name, ranks_of(node));
-  };
   rounds_ = std::make_unique<BucketRounds>(
       scheduler_, options_.operation_timeout, world_, nodes,
       BucketRounds::Hooks{send, [this](uint32_t rank) { return place_of(rank); },
@@ -182,7 +178,7 @@ void CoordinatedJob::make_parts() {
   stalls_ = std::make_unique<StallWatch>(
       scheduler_, options_.peer_timeout, nodes,
       StallWatch::Hooks{
-          send, all_places, node_text,
+          send, all_places, [this](uint32_t index) { return node_text(index); },
           [this](const StallReport& report, const std::string& sentence) { verdict(report, sentence); }});
 }
 

@@ -63,7 +63,7 @@ void Coordinator::received(NodeKey key, const Json& document) {
   if (member.liveness) {
     member.liveness->heard();
   }
-  if (status.ok() && type == "beat") {
+  if (status.ok() && type == "beat" && !document.contains("results")) {
     return;
   }
   if (status.ok()) {

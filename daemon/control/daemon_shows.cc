@@ -1,5 +1,6 @@
 // What the daemon shows: counters page, status line, watchdog.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -40,14 +41,24 @@ void Daemon::publish() {
   // The engine's thread neither copies the facts nor frees them.
   engine_->post([this, facts = std::move(facts)](engine::Engine& engine) mutable {
     std::vector<engine::JobSnapshot> snapshots;
+    std::map<engine::JobId, Results> results;
     snapshots.reserve(facts->size());
     for (const JobFacts& job : *facts) {
       snapshots.push_back(engine.snapshot(job.id));
+      if (Results taken = engine.take_results(job.id); !taken.empty()) {
+        results.emplace(job.id, std::move(taken));
+      }
     }
     const uint64_t now = engine::MonotonicClock().now_ns();
-    scheduler_.post([this, facts = std::move(facts), snapshots = std::move(snapshots), now] {
+    scheduler_.post([this, facts = std::move(facts), snapshots = std::move(snapshots),
+                     results = std::move(results), now] {
       publishing_ = false;
       show(*facts, snapshots, now);
+      for (const auto& [job, taken] : results) {
+        if (const auto member = members_->find(job)) {
+          member->engine_completed(taken);
+        }
+      }
     });
   });
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 
 namespace gradwire::control {
@@ -23,6 +24,35 @@ std::string major_minor(const std::string& version) {
   const size_t first = version.find('.');
   const size_t second = first == std::string::npos ? first : version.find('.', first + 1);
   return version.substr(0, second);
+}
+
+constexpr uint32_t kResultScheme = 1;  // what is sampled of which operations, and how it is hashed
+
+std::string big_endian(uint64_t value) {
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    bytes += static_cast<char>(value >> shift);
+  }
+  return bytes;
+}
+
+// [bucket, sequence, HEX8]
+std::optional<engine::ResultSample> result_sample(const Json& entry) {
+  constexpr uint64_t kMostSequence = uint64_t{1} << 53;
+  if (!entry.is_array() || entry.size() != 3 || !entry[0].is_number_unsigned() ||
+      !entry[1].is_number_unsigned() || !entry[2].is_string()) {
+    return std::nullopt;
+  }
+  const auto bucket = entry[0].get<uint64_t>();
+  const auto sequence = entry[1].get<uint64_t>();
+  const auto& digits = entry[2].get_ref<const std::string&>();
+  uint64_t hash = 0;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
+  if (bucket == 0 || bucket > UINT32_MAX || sequence == 0 || sequence > kMostSequence ||
+      digits.size() != 16 || parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) {
+    return std::nullopt;
+  }
+  return engine::ResultSample{static_cast<uint32_t>(bucket), sequence, hash};
 }
 
 bool is_numeric_address(const std::string& text) {
@@ -178,6 +208,43 @@ Result<RankLeft> read_left(const Json& document) {
     return fields.status().with_context("rank left");
   }
   return left;
+}
+
+Json results_document(const Results& results) {
+  Json samples = Json::array();
+  for (const engine::ResultSample& each : results) {
+    samples.push_back(Json::array({each.bucket, each.sequence, to_hex(big_endian(each.hash))}));
+  }
+  return {{"type", "beat"}, {"results", {{"scheme", kResultScheme}, {"samples", std::move(samples)}}}};
+}
+
+Result<Results> read_results(const Json& document) {
+  Results results;
+  if (!document.is_object() || !document.contains("results")) {
+    return results;
+  }
+  Fields outer(document);
+  const Json* const object = outer.object("results");
+  if (object == nullptr) {
+    return outer.status().with_context("beat");
+  }
+  Fields fields(*object);
+  if (fields.number<uint32_t>("scheme", 1, UINT32_MAX) != kResultScheme) {
+    return fields.ok() ? Result<Results>(results) : fields.status().with_context("beat, results");
+  }
+  const Json* const samples = fields.array("samples", engine::kMaxResultSamples);
+  for (size_t i = 0; samples != nullptr && i < samples->size(); ++i) {
+    const std::optional<engine::ResultSample> sample = result_sample((*samples)[i]);
+    if (!sample) {
+      fields.complain("samples", "has an entry that is not a bucket, a sequence number and 16 hex digits");
+      break;
+    }
+    results.push_back(*sample);
+  }
+  if (!fields.ok()) {
+    return fields.status().with_context("beat, results");
+  }
+  return results;
 }
 
 Json failure_document(const char* type, const Status& status) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/control/fields.h"
+#include "daemon/engine/engine.h"
 
 namespace gradwire::control {
 
@@ -121,6 +122,12 @@ struct RankLeft {
 };
 Json left_document(const char* type, const RankLeft& left);
 Result<RankLeft> read_left(const Json& document);
+
+// Samples of the results of operations, in a beat: member `results`. At most engine::kMaxResultSamples.
+// Absent, or of a scheme that this version does not sample by: nothing.
+using Results = std::vector<engine::ResultSample>;
+Json results_document(const Results& results);
+Result<Results> read_results(const Json& document);
 
 // {"type":type, "code":..., "message":...}
 Json failure_document(const char* type, const Status& status);

@@ -33,6 +33,9 @@ class EnginePort {
   // What the job has completed here, per bucket; asked before remove_job, after which it is lost.
   virtual void completed(engine::JobId job,
                          std::function<void(std::vector<engine::BucketSequence>)> done) = 0;
+  // Engine::take_results.
+  virtual void take_results(engine::JobId job,
+                            std::function<void(std::vector<engine::ResultSample>)> done) = 0;
   virtual void traffic(engine::JobId job, std::function<void(const Traffic&)> done) = 0;
 };
 

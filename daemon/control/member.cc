@@ -81,6 +81,13 @@ void Member::leave(uint32_t rank, const Answer& reply) {
     return;
   }
   locals_.at(rank).left = true;
+  if (epoch_->nodes.size() > 1) {  // before the coordinator hears of the leave
+    node_.engine.take_results(job_, [weak = weak_from_this()](const Results& results) {
+      if (const auto self = weak.lock()) {
+        self->engine_completed(results);
+      }
+    });
+  }
   node_.engine.leave_rank(
       job_, rank,
       [rank, reply, weak = weak_from_this()](const Result<std::vector<engine::BucketSequence>>& last) {
@@ -170,6 +177,13 @@ void Member::engine_stalled(const engine::Stall& stall) {
 void Member::engine_moved_on(uint32_t bucket, uint64_t sequence) {
   if (!over() && stalls_.erase({bucket, sequence}) != 0) {
     send({{"type", "moved_on"}, {"bucket", bucket}, {"sequence", sequence}});
+  }
+}
+
+// Nobody to compare with: the engine keeps none.
+void Member::engine_completed(const Results& results) {
+  if (state_ == State::kRunning && !results.empty()) {
+    send(results_document(results));
   }
 }
 

@@ -80,6 +80,7 @@ class Member : public std::enable_shared_from_this<Member> {
   void engine_failed(const Status& cause);
   void engine_stalled(const engine::Stall& stall);
   void engine_moved_on(uint32_t bucket, uint64_t sequence);
+  void engine_completed(const Results& results);
 
   // Ends the epoch for this node, and tells the coordinator: "the daemon on node b is stopping".
   void stop(const Status& cause);

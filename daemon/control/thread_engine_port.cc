@@ -48,6 +48,11 @@ void ThreadEnginePort::completed(engine::JobId job,
   call([job](Engine& engine) { return engine.completed(job); }, std::move(done));
 }
 
+void ThreadEnginePort::take_results(engine::JobId job,
+                                    std::function<void(std::vector<engine::ResultSample>)> done) {
+  call([job](Engine& engine) { return engine.take_results(job); }, std::move(done));
+}
+
 void ThreadEnginePort::traffic(engine::JobId job, std::function<void(const Traffic&)> done) {
   call(
       [job](Engine& engine) {

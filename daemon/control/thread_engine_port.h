@@ -23,6 +23,7 @@ class ThreadEnginePort final : public EnginePort {
   void inspect(engine::JobId job, uint32_t bucket, uint64_t sequence,
                std::function<void(engine::OperationView)> done) override;
   void completed(engine::JobId job, std::function<void(std::vector<engine::BucketSequence>)> done) override;
+  void take_results(engine::JobId job, std::function<void(std::vector<engine::ResultSample>)> done) override;
   void traffic(engine::JobId job, std::function<void(const Traffic&)> done) override;
 
  private:

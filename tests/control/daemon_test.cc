@@ -104,6 +104,7 @@ TEST_F(Daemons, AverageAgainAndAgainAndStopInOrder) {
     EXPECT_EQ(daemon->process.wait(seconds(10)), 0);
     EXPECT_NE(access(daemon->socket.c_str(), F_OK), 0);
   }
+  EXPECT_THAT(daemons_[0]->log(), HasSubstr("event=results_compared job=test run=0 epoch=1 count=5\n"));
 }
 
 TEST_F(Daemons, AKilledTrainerIsNamedToAllOthersInTime) {

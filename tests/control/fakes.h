@@ -138,6 +138,9 @@ class FakeEngine final : public EnginePort {
       late_answers.push_back([done, answer = completed_here] { done(answer); });
     }
   }
+  void take_results(engine::JobId, std::function<void(Results)> done) override {
+    scheduler_.post([done, taken = std::exchange(results, {})] { done(taken); });
+  }
   void traffic(engine::JobId, std::function<void(const Traffic&)> done) override {
     scheduler_.post([done] { done(Traffic{1, 2, 3}); });
   }
@@ -152,6 +155,7 @@ class FakeEngine final : public EnginePort {
   std::set<uint32_t> busy_buckets;
   std::vector<uint32_t> missing;
   std::vector<engine::BucketSequence> completed_here;
+  Results results;  // that nobody has taken
   bool answers_stalls = true;
   bool answers_completed = true;
   std::vector<Work> late_answers;

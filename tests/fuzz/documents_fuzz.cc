@@ -41,6 +41,7 @@ void check_all(const Json& document) {
   check(document, read_node_past, node_past_document);
   check(document, read_left, [](const RankLeft& left) { return left_document("leave", left); });
   check(document, read_stall, stall_document);
+  check(document, read_results, results_document);
   check(document, read_manifest, [](const Manifest& manifest) {
     Json written = {{"type", "bucket"}};
     write_manifest(manifest, &written);

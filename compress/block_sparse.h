@@ -7,6 +7,8 @@
 
 #include "compress/block.h"
 #include "compress/codecs/codec.h"
+#include "compress/l8.h"
+#include "compress/packed_codes.h"
 
 namespace gradwire::compress {
 
@@ -14,6 +16,18 @@ namespace gradwire::compress {
 enum class Values : uint8_t { kRaw = 0, kL8 = 1 };
 // Lower half.
 enum class Layout : uint8_t { kEmpty = 0, kDense = 1, kBitmap = 2, kEliasFano = 3 };
+
+inline constexpr uint32_t kPackedMode = 2;  // the upper half of the mode byte where L8 codes are packed
+inline constexpr size_t kPackingBytes = 2;  // the smallest magnitude and the width
+
+constexpr size_t value_bytes(Values values) {
+  return values == Values::kL8 ? 1 : 4;
+}
+
+inline float value_at(Values values, const std::byte* data, uint32_t scale, uint32_t i) {
+  return values == Values::kL8 ? l8::decode_float(std::to_integer<uint8_t>(data[i]), scale)
+                               : load<float>(data + size_t{4} * i);
+}
 
 constexpr size_t sparse_block_bytes(Values values, uint64_t elements) {
   return values == Values::kL8 ? 2 + elements : 1 + 4 * elements;
@@ -37,18 +51,36 @@ class SparseCodec final : public BlockCodec {
     const std::byte* data = nullptr;
   };
 
+  struct Sum {
+    double squares = 0;
+    uint32_t selected = 0;  // in positions_
+  };
+  // How the selected elements are written.
+  struct Form {
+    Layout layout = Layout::kBitmap;
+    uint32_t low = 0;  // of Elias-Fano
+    bool packed = false;
+    packed_codes::Packing packing{};
+  };
+
   Status parse(ByteReader& bytes, uint32_t elements, Parsed& parsed);
-  double accumulate(const Parsed* arrived, const BlockInput& input);
-  size_t encode(const BlockInput& input, double square_sum, std::byte* out, uint32_t& sent);
+  Status unpack(ByteReader& bytes, const std::byte* header, Parsed& parsed);
+  static uint32_t early_threshold(const SparseRule& rule);
+  Sum accumulate(const Parsed* arrived, const BlockInput& input, uint32_t threshold);
+  size_t encode(const BlockInput& input, const Sum& scanned, std::byte* out, uint32_t& sent);
   size_t encode_dense(float* sum, uint32_t elements, std::byte* out);
-  size_t encode_positions(Layout layout, uint32_t low, uint32_t scale, uint32_t count, float* sum,
-                          uint32_t elements, std::byte* out);
+  size_t encode_positions(const Form& form, uint32_t scale, uint32_t count, float* sum, uint32_t elements,
+                          std::byte* out);
+  std::byte* write_values(const Form& form, uint32_t scale, std::span<const uint32_t> positions, float* sum,
+                          std::byte* out);
   void forget_sent(const BlockInput& input, uint32_t sent) const;
-  uint32_t drop_vanishing(uint32_t count, uint32_t scale, const float* sum);
+  uint32_t encode_codes(uint32_t count, uint32_t scale, const float* sum);
 
   const Values values_;
-  std::vector<uint32_t> positions_;  // of the arrived block, then of the selection
+  std::vector<uint32_t> positions_;  // of the selection
+  std::vector<uint32_t> arrived_;    // of the arrived block
   std::vector<uint32_t> scratch_;
+  std::vector<uint8_t> codes_;  // of the arrived block where they were packed, then of the selection
 };
 
 }  // namespace gradwire::compress

@@ -27,6 +27,8 @@ def kind_of(elements, codec, dense_below):
         "l8": "l8",
         "lads": "raw" if small else "sparse_raw",
         "laco": "l8" if small else "sparse_l8",
+        "topk": "l8" if small else "sparse_l8",
+        "dropping": "raw" if small else "sparse_raw",
     }[codec]
 
 
@@ -109,14 +111,23 @@ def values(reader, kind, count, scale):
     return list(struct.unpack("<%dI" % count, reader.take(4 * count)))
 
 
+def unpacked(reader, count, minimum, width, scale):
+    data = reader.take((count * (width + 1) + 7) // 8)
+    fields = [sum(bit(data, i * (width + 1) + j) << j for j in range(width + 1)) for i in range(count)]
+    magnitudes = [minimum + (field & ((1 << width) - 1)) for field in fields]
+    assert max(magnitudes) <= 127
+    return [l8((field >> width) << 7 | m, scale) for field, m in zip(fields, magnitudes)]
+
+
 def sparse(reader, kind, n):
     mode = reader.take(1)[0]
     seen_modes.add((kind, mode))
     if mode == 0:
         return [0] * n
     value_kind = "l8" if kind == "sparse_l8" else "raw"
-    assert mode >> 4 == (1 if value_kind == "l8" else 0), mode
     layout = mode & 15
+    packed = value_kind == "l8" and mode >> 4 == 2 and layout != 1
+    assert packed or mode >> 4 == (1 if value_kind == "l8" else 0), mode
     assert layout in (1, 2, 3), mode
     scale = reader.take(1)[0] if value_kind == "l8" else 0
     if layout == 1:
@@ -124,6 +135,8 @@ def sparse(reader, kind, n):
     low = reader.take(1)[0] if layout == 3 else 0
     k = 1 + struct.unpack("<H", reader.take(2))[0]
     assert k <= n and low <= 15
+    minimum, width = reader.take(2) if packed else (0, 7)
+    assert width <= 7
     if layout == 2:
         bits = reader.take((n + 7) // 8)
         positions = [i for i in range(8 * len(bits)) if bit(bits, i)]
@@ -138,7 +151,8 @@ def sparse(reader, kind, n):
     assert len(positions) == k
     assert positions == sorted(set(positions)) and positions[-1] < n
     out = [0] * n
-    for position, value in zip(positions, values(reader, value_kind, k, scale)):
+    decoded = unpacked(reader, k, minimum, width, scale) if packed else values(reader, value_kind, k, scale)
+    for position, value in zip(positions, decoded):
         out[position] = value
     return out
 
@@ -197,7 +211,7 @@ def main():
         if os.path.exists(work_file):
             os.remove(work_file)
     elements = sum(check(case) for case in cases)
-    wanted = {("sparse_l8", m) for m in (0, 0x11, 0x12, 0x13)} | {("sparse_raw", m) for m in (0, 1, 2, 3)}
+    wanted = {("sparse_l8", m) for m in (0, 0x11, 0x12, 0x13, 0x22, 0x23)} | {("sparse_raw", m) for m in (0, 1, 2, 3)}
     assert seen_modes == wanted, "modes without a case: %s" % sorted(wanted ^ seen_modes)
     print("%d buckets, %d elements agree" % (len(cases), elements))
 

@@ -1,5 +1,6 @@
 // Writes finished segments of many kinds of bucket, with what the library decodes from them, as one JSON
 // document: `compress_oracle_dump FILE`. oracle.py checks it knowing only docs/wire-format.md.
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -124,6 +125,13 @@ float crowded(std::mt19937& random) {
   return random() % 10 < 3 ? 1.0F + static_cast<float>(random() % 100) / 1000 : 0.0F;
 }
 
+// So many in a thousand over fourteen octaves: codes that are not worth packing.
+std::function<float(std::mt19937&)> uneven(unsigned share) {
+  return [share](std::mt19937& random) {
+    return random() % 1000 < share ? std::ldexp(1.0F, -static_cast<int>(random() % 14)) : 0.0F;
+  };
+}
+
 std::vector<Case> cases() {
   const auto zero = [](std::mt19937&) { return 0.0F; };
   const auto wide = [](std::mt19937& random) {
@@ -143,6 +151,8 @@ std::vector<Case> cases() {
       {"thin", 2, 70000, {{65537, "laco"}, {20000, "lads"}}, 0.001, 0, 2, S, normal},
       {"thick", 2, 130048, {{70000, "laco"}, {20000, "lads"}}, 0.2, 0, 4, S, normal},
       {"bitmap", 1, 130048, {{65537, "laco"}, {20000, "lads"}}, 0.5, 0, 1, S, crowded},
+      {"uneven", 1, 130048, {{20000, "topk"}, {9000, "dropping"}}, 0.4, 0, 1, S, uneven(300)},
+      {"few", 1, 130048, {{20000, "topk"}, {9000, "dropping"}}, 0.02, 0, 1, S, uneven(10)},
       {"dense stage", 2, 70000, {{66000, "laco"}, {9000, "lads"}, {9000, "laco"}}, 0.01, 5, 1, E, normal},
       {"zeros", 2, 70000, mixed, 0.01, 0, 1, S, zero},
       {"wide", 1, 70000, mixed, 0.05, 0, 2, S, wide},

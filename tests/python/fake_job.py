@@ -20,6 +20,7 @@ class FakeBucket:
         self._raw_result = memoryview(self._result)
         self.result = self._raw_result.toreadonly()
         self.scales = []
+        self.flushes = 0
         self.in_flight = None
         self.destroyed = False
 
@@ -28,6 +29,10 @@ class FakeBucket:
         self.scales.append(scale)
         sent = torch.frombuffer(self.gradient, dtype=_TORCH[self.dtype]).clone()
         self.in_flight = (sent, dist.all_reduce(sent, group=self._job.group, async_op=True))
+
+    def flush(self, op="average", scale=1.0):
+        self.flushes += 1
+        self.allreduce(op, scale)
 
     def wait(self, timeout=None):
         assert threading.current_thread().name == "gradwire-completions"

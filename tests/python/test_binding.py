@@ -59,8 +59,11 @@ class Binding(unittest.TestCase):
                         bucket.allreduce("average")
                         self.assertTrue(bucket.wait(20))
                         self.assertEqual(bucket.result[7], step + 1)
+                    bucket.flush(scale=2.0)
+                    self.assertTrue(bucket.wait(20))
+                    self.assertEqual(bucket.result[7], 20)
                     job.barrier(20)
-                    self.assertEqual(job.traffic().operations, 20)
+                    self.assertEqual(job.traffic().operations, 21)
             except BaseException as error:
                 failures.append(error)
 
@@ -254,7 +257,7 @@ class Binding(unittest.TestCase):
                 self.assertEqual(result, gradient)
                 integer = dtype in ("int32", "int64", "uint8")
                 for op in gradwire.REDUCE_OPS:
-                    for start in (bucket.allreduce, bucket.reduce_scatter):
+                    for start in (bucket.allreduce, bucket.flush, bucket.reduce_scatter):
                         if op == "average" and integer:
                             with self.assertRaisesRegex(gradwire.InvalidError, "use GW_SUM"):
                                 start(op)

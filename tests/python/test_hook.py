@@ -96,6 +96,17 @@ def scenarios():
         assert [len(b.scales) for b in later] == [4] * len(later)
         state.close()
 
+    def flushes_the_steps_that_are_asked_to():
+        plain, hooked, job, state = pair()
+        train(plain, hooked, 2)
+        assert [b.flushes for b in job.buckets] == [0] * len(job.buckets)
+        state.flush = True
+        train(plain, hooked, 1)
+        state.flush = False
+        train(plain, hooked, 1)
+        assert [b.flushes for b in job.alive()] == [1] * len(job.alive())
+        state.close()
+
     def no_sync_accumulates():
         plain, hooked, job, state = pair(bucket_cap_mb=0.005)
         train(plain, hooked, 2)
@@ -245,7 +256,8 @@ def scenarios():
 
 
 NAMES = [
-    "equals_plain_ddp", "first_iteration_is_exact_and_freed_at_the_rebuild", "no_sync_accumulates",
+    "equals_plain_ddp", "first_iteration_is_exact_and_freed_at_the_rebuild",
+    "flushes_the_steps_that_are_asked_to", "no_sync_accumulates",
     "unused_parameters", "view_of_the_result", "gradient_as_bucket_view", "static_graph",
     "not_finite_reaches_a_scaler_which_skips", "failures_keep_their_type", "double_precision_is_exact",
     "exact_on_request", "a_foreign_parameter_is_named", "two_models_share_a_job", "a_world_of_one_stays_local",

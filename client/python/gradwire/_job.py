@@ -110,6 +110,13 @@ class Bucket:
         """Starts an operation; `scale` is the step's loss scale, equal on all ranks."""
         self._submit("gw_allreduce_scaled", _choice(REDUCE_OPS, op, "reduce operation"), scale)
 
+    def flush(self, op="average", scale=1.0):
+        """Starts an allreduce that sends all layers densely, so that next to nothing stays in the residuals.
+
+        All ranks must flush the same operation: at a drop of the learning rate, a checkpoint, an evaluation.
+        """
+        self._submit("gw_flush_scaled", _choice(REDUCE_OPS, op, "reduce operation"), scale)
+
     def broadcast(self, root):
         """Starts an exact copy of the root's gradient memory into everybody's result."""
         self._submit("gw_broadcast", _whole(root, "the root", -(1 << 31), (1 << 31) - 1))

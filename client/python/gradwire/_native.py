@@ -98,6 +98,7 @@ _SIGNATURES = {
     "gw_bucket_result": (ctypes.c_void_p, _handle),
     "gw_bucket_codec": (ctypes.c_char_p, _handle),
     "gw_allreduce_scaled": (_status, _handle, ctypes.c_uint8, ctypes.c_double),
+    "gw_flush_scaled": (_status, _handle, ctypes.c_uint8, ctypes.c_double),
     "gw_broadcast": (_status, _handle, ctypes.c_int32),
     "gw_bucket_shard": (_status, _handle, ctypes.c_int32, _count, _count),
     "gw_allgather": (_status, _handle),

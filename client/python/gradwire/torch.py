@@ -88,6 +88,9 @@ class DDPState:
     share a job need different ones.
 
     A gradient that is not finite on some rank arrives as NaN on all, where a GradScaler sees it and skips.
+
+    Set `flush` to True, on all ranks alike, before the backward pass of the last step before a drop of the learning
+    rate, a checkpoint or an evaluation: that step sends densely what the residuals hold back. Then to False again.
     """
 
     def __init__(self, job, model, *, view=False, exact=False, scale=None, prefix="ddp"):
@@ -96,6 +99,7 @@ class DDPState:
         self.exact = exact
         self.scale = scale
         self.prefix = prefix
+        self.flush = False
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             model = model.module
         self._names = {parameter: name for name, parameter in model.named_parameters()}
@@ -139,7 +143,8 @@ class DDPState:
         if bucket.is_last():
             self._in_first_iteration = False
         slot.gradient.copy_(buffer)
-        slot.bucket.allreduce("average", 1.0 if self.scale is None else float(self.scale()))
+        start = slot.bucket.flush if self.flush else slot.bucket.allreduce
+        start("average", 1.0 if self.scale is None else float(self.scale()))
         self._start()
         self._queue.put((slot.bucket, outcome))
         if self.view and not first and not buffer.is_cuda:

@@ -7,6 +7,7 @@
 
 int main(int argc, char**) {
   gradwire::client::Behaviour behaviour;
+  behaviour.state.assign(10'000, 's');
   if (argc > 1) {
     behaviour.edit_joined = [](nlohmann::json* joined) {
       (*joined)["epoch"] = 3;

@@ -1,4 +1,5 @@
 """gradwire (ctypes) against the client tests' fake daemon."""
+import io
 import os
 import pickle
 import shutil
@@ -99,6 +100,40 @@ class Binding(unittest.TestCase):
             bucket.destroy()
             with self.assertRaisesRegex(gradwire.InvalidError, "destroyed"):
                 bucket.allreduce()
+
+    def test_the_compression_state_goes_to_bytes_and_files_and_back(self):
+        with self.join() as job:
+            self.assertEqual(job.save_state(), b"s" * 10000)
+            for other in (b"x" * 5000, bytearray(b"y" * 4096), memoryview(b"z")):
+                job.load_state(other)
+                self.assertEqual(job.save_state(), bytes(other))
+            file = io.BytesIO(b"w" * 9000)
+            job.load_state(file)
+            file = io.BytesIO()
+            self.assertIsNone(job.save_state(file))
+            self.assertEqual(file.getvalue(), b"w" * 9000)
+
+    def test_what_a_file_raises_while_a_state_goes_through_it_arrives(self):
+        class Broken:
+            def write(self, part):
+                raise OSError(28, "no space left")
+
+            def read(self, size):
+                return b"x" * (size + 1)
+
+        with self.join() as job:
+            with self.assertRaisesRegex(OSError, "no space left"):
+                job.save_state(Broken())
+            with self.assertRaisesRegex(gradwire.InvalidError, "4097 bytes where at most 4096"):
+                job.load_state(Broken())
+            with self.assertRaises(AttributeError):
+                job.load_state("text")
+            bucket = job.bucket("b", [("w", 4)])
+            bucket.allreduce()
+            with self.assertRaisesRegex(gradwire.BusyError, "bucket b"):
+                job.save_state()
+            bucket.wait(20)
+            self.assertEqual(len(job.save_state()), 10000)
 
     def test_test_and_broadcast(self):
         with self.join() as job:

@@ -1,6 +1,7 @@
 """Job and Bucket: gradwire.h's handles as objects."""
 import collections
 import ctypes
+import io
 import math
 import operator
 import os
@@ -64,6 +65,13 @@ def _milliseconds(seconds, what="the time-out"):
         raise InvalidError(f"{what} is {seconds!r} s; it may be at most {MAX_MILLISECONDS // 1000} s, or math.inf for "
                            "ever")
     return MAX_MILLISECONDS if seconds == math.inf else max(0, int(max(seconds, 0) * 1000 + 0.999))
+
+
+def _check_callback(status, failures):
+    """What went wrong in the callback says more than the call's own failure."""
+    if failures:
+        raise failures[0]
+    check(status)
 
 
 def _choice(table, name, what):
@@ -275,6 +283,49 @@ class Job:
         with self._submitting:
             check(library().gw_job_traffic(self._open(), ctypes.byref(out)))
         return Traffic(out.operations, out.raw_bytes, out.wire_bytes)
+
+    def save_state(self, file=None):
+        """The compression state of this node (residuals, sparsity controllers, warm start), to keep with a checkpoint:
+        bytes, or written to a binary file. One state a node: let the lowest local rank save and load it; others get
+        the same. Operations that this rank has started must have been waited for."""
+        parts = []
+        write = parts.append if file is None else file.write
+        failures = []
+
+        @_native.StateWrite
+        def take(_, data, size):
+            try:
+                write(ctypes.string_at(data, size))
+                return 0
+            except BaseException as failure:
+                failures.append(failure)
+                return 1
+
+        with self._submitting:
+            _check_callback(library().gw_state_save(self._open(), take, None), failures)
+        return b"".join(parts) if file is None else None
+
+    def load_state(self, state):
+        """Takes a state that save_state gave, as bytes or a binary file at its beginning, which is read to its end.
+        Before buckets are created (with the hook: before the first step). It may come from a job of another number
+        of nodes: one state a node, whichever; nodes without one start with empty residuals."""
+        read = io.BytesIO(state).read if isinstance(state, (bytes, bytearray, memoryview)) else state.read
+        failures = []
+
+        @_native.StateRead
+        def give(_, data, size):
+            try:
+                part = read(size)
+                if len(part) > size:
+                    raise InvalidError(f"the file gave {len(part)} bytes where at most {size} were asked for")
+                ctypes.memmove(data, bytes(part), len(part))
+                return len(part)
+            except BaseException as failure:
+                failures.append(failure)
+                return -1
+
+        with self._submitting:
+            _check_callback(library().gw_state_load(self._open(), give, None), failures)
 
     def leave(self):
         """Ends the membership; the buckets' memory is gone after it."""

@@ -77,6 +77,9 @@ class ProgressStruct(ctypes.Structure):
     ]
 
 
+StateWrite = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+StateRead = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
 _handle = ctypes.c_void_p
 _status = ctypes.c_int32
 _flags = ctypes.POINTER(ctypes.c_uint32)
@@ -107,6 +110,8 @@ _SIGNATURES = {
     "gw_test": (_status, _handle, ctypes.POINTER(ctypes.c_int), _flags),
     "gw_barrier": (_status, _handle, ctypes.c_int64),
     "gw_job_traffic": (_status, _handle, ctypes.POINTER(TrafficStruct)),
+    "gw_state_save": (_status, _handle, StateWrite, ctypes.c_void_p),
+    "gw_state_load": (_status, _handle, StateRead, ctypes.c_void_p),
     "gw_last_error": (ctypes.c_char_p,),
     "gw_version": (ctypes.c_char_p,),
 }

@@ -239,7 +239,7 @@ class Store(unittest.TestCase):
     def test_sign_is_tuned_before_it_is_compared(self):
         known = {}
         plan = lambda: experiments.plan(["mlp"], (0, 1), lambda run: known.get(json.dumps(run)))  # noqa: E731
-        trials = [run for run in plan() if run["label"].startswith("sign")]
+        trials = [run for run in plan() if run["label"].startswith("sign, lr")]
         self.assertEqual(len(trials), len(experiments.RATES))
         for n, run in enumerate(trials):
             known[json.dumps(run)] = 50 + (n == 2)

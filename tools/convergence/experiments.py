@@ -48,6 +48,7 @@ def of_images(task):
         "dropping 1%": codec("dropping", 0.01, warm),
         "dropping 0.5%, as many bytes": codec("dropping", 0.005, 10, rules=in_8_bits(*SMALL[task])),
         "sign": {"codec": "sign"},
+        "sign, no error feedback": {"codec": "sign", "error_feedback": "off"},
     }
     if warm < 100:
         codecs["laco 1%, default warm start"] = codec("laco", 0.01, 100)
@@ -82,7 +83,7 @@ def plan(tasks, seeds, metric_of):
     for task in tasks:
         codecs = of_text() if task == "lm" else of_images(task)
         for label, settings in codecs.items():
-            if label == "sign":
+            if settings["codec"] == "sign":
                 runs += tuned(task, label, settings, seeds, metric_of)
             else:
                 runs += [run(task, label, seed, settings) for seed in seeds]

@@ -36,6 +36,8 @@ class EnginePort {
   // Engine::take_results.
   virtual void take_results(engine::JobId job,
                             std::function<void(std::vector<engine::ResultSample>)> done) = 0;
+  // `look` runs on the engine's thread and is short (Engine::look).
+  virtual void look(engine::JobId job, uint32_t bucket, engine::Engine::Look look, Done done) = 0;
   virtual void traffic(engine::JobId job, std::function<void(const Traffic&)> done) = 0;
 };
 

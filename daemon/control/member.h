@@ -12,6 +12,7 @@
 #include "daemon/control/liveness.h"
 #include "daemon/control/member_buckets.h"
 #include "daemon/control/node_context.h"
+#include "daemon/control/state_save.h"
 
 namespace gradwire::control {
 
@@ -67,6 +68,10 @@ class Member : public std::enable_shared_from_this<Member> {
   void create_bucket(uint32_t rank, const Manifest& manifest, Reply<BucketCreated> reply);
   void destroy_bucket(uint32_t rank, uint32_t bucket, const Answer& reply);
   void traffic(const Reply<Traffic>& reply);
+  // member_state.cc: the compression state of this node. What is loaded replaces what is kept of the job here.
+  Result<StateSave::Source> state_source() const;
+  Status may_load_state() const;
+  Status load_state(std::vector<compress::StateSection> sections);
   void leave(uint32_t rank, const Answer& reply);
   // The trainer of a rank that has not left is gone: "died (pid 12)". `session` as in LocalJoin: a newer one
   // of that rank is not meant; 0: whichever is there.

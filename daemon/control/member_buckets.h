@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "config/policy.h"
@@ -41,6 +42,9 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   // What local ranks have: number and name.
   std::vector<std::pair<uint32_t, std::string>> names() const;
 
+  // One that has residuals, which a state that is loaded comes too late for.
+  std::optional<std::string> with_residuals() const;
+
   // Answers whatever waits with the cause; nothing happens afterwards.
   void over(const Status& cause, bool in_order);
 
@@ -56,6 +60,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
     std::string codec;
     std::vector<std::shared_ptr<SharedMemory>> gradients;  // like local_ranks; released after bucket_go
     std::shared_ptr<SharedMemory> result;
+    bool has_residuals = false;
     bool building = false;  // the workshop is at it
     bool in_engine = false;
     bool failed = false;

@@ -139,6 +139,7 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
                                compress::dtype_size(static_cast<compress::Dtype>(manifest.dtype)));
   parts->residual = residual_bytes(manifest, parts->policy);
   parts->ranks = facts_.local_ranks.size();
+  buckets_.at(id).has_residuals = parts->residual > 0;
   if (wanted_ && parts->residual > 0) {
     // Before the charge: what is taken over must not give way to its own heir.
     parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);

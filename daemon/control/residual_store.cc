@@ -148,6 +148,36 @@ void ResidualStore::keep(const JobIdentity& identity, const std::string& bucket,
   }
 }
 
+std::vector<compress::StateSection> ResidualStore::copy(const JobIdentity& identity) const {
+  std::vector<compress::StateSection> sections;
+  if (const auto found = jobs_.find(identity); found != jobs_.end()) {
+    for (const Kept& kept : found->second.kept) {
+      sections.push_back({kept.bucket, kept.layers});
+    }
+  }
+  return sections;
+}
+
+Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress::StateSection> sections) {
+  std::erase_if(sections, [](const compress::StateSection& section) { return section.layers.empty(); });
+  std::vector<uint64_t> parts;
+  for (const compress::StateSection& section : sections) {
+    parts.push_back(bytes_of(section.layers));
+  }
+  const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+  Job& job = job_of(identity);
+  if (quotas_->fits_bytes(identity.uid, bytes, droppable_bytes(identity.uid))) {
+    job.kept.clear();  // before those of other jobs have to give way
+  }
+  auto charges = charge_bytes(identity.uid, parts, "the compression state that is loaded");
+  GRADWIRE_RETURN_IF_ERROR(charges.status());
+  for (size_t i = 0; i < sections.size(); ++i) {
+    job.kept.push_back({std::move(sections[i].bucket), std::move(sections[i].layers), parts[i], ++last_age_,
+                        std::move((*charges)[i])});
+  }
+  return ok_status();
+}
+
 std::vector<compress::LayerState> ResidualStore::take(const JobIdentity& identity, const std::string& bucket,
                                                       Layers layers) {
   std::vector<compress::LayerState> taken;

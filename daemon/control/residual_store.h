@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "compress/reducer.h"
+#include "compress/state_format.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/engine_port.h"
 #include "daemon/control/quota.h"
@@ -49,6 +50,11 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   // Those of the layers (by name and size) that are there; each can be taken once. Of several layers of one
   // name that of the bucket of this name comes first, then the latest.
   std::vector<compress::LayerState> take(const JobIdentity& job, const std::string& bucket, Layers layers);
+
+  // What is kept of a job, the oldest bucket first; the residuals themselves are shared, not copied.
+  std::vector<compress::StateSection> copy(const JobIdentity& job) const;
+  // Instead of whatever is kept of a job that has an epoch here. A failure changes nothing of the job's.
+  Status replace(const JobIdentity& job, std::vector<compress::StateSection> sections);
 
   // As QuotaLedger::charge_bytes; where it would refuse, the user's kept residuals are dropped, the oldest
   // first, until it does not. Where all of them would not be enough, none is.

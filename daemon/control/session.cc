@@ -100,8 +100,8 @@ void Session::dispatch(uint64_t id, const std::string& type, const Json& documen
     join(id, document);
     return;
   }
-  const bool known =
-      type == "bucket_create" || type == "bucket_destroy" || type == "traffic" || type == "leave";
+  const bool known = type == "bucket_create" || type == "bucket_destroy" || type == "traffic" ||
+                     type == "leave" || is_state_request(type);
   if (!known) {
     fail(id, Status(Code::kUnsupported, "the request '" + clean(type, 40) + "' is unknown to this daemon"));
     return;
@@ -110,7 +110,9 @@ void Session::dispatch(uint64_t id, const std::string& type, const Json& documen
     fail(id, Status(Code::kInvalidArgument, "'" + type + "' needs a job: join first, and not after a leave"));
     return;
   }
-  if (type == "bucket_create") {
+  if (is_state_request(type)) {
+    state_request(id, type, document);
+  } else if (type == "bucket_create") {
     create_bucket(id, document);
   } else if (type == "bucket_destroy") {
     Fields fields(document);
@@ -137,6 +139,7 @@ void Session::dispatch(uint64_t id, const std::string& type, const Json& documen
                  {});
     }));
   } else {
+    end_state();
     asking_ = true;
     state_ = State::kLeft;
     member_->leave(rank_, answer_ok(id));
@@ -254,6 +257,7 @@ void Session::create_bucket(uint64_t id, const Json& document) {
 void Session::gone(const std::string& why) {
   closed_ = true;
   charge_ = nullptr;
+  end_state();
   if ((state_ == State::kJoining || state_ == State::kJoined) && member_) {
     if (!member_->over()) {
       log_warning("trainer_gone",

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "daemon/control/members.h"
+#include "daemon/control/state_load.h"
+#include "daemon/control/state_save.h"
 
 namespace gradwire::control {
 
@@ -44,6 +46,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void join(uint64_t id, const Json& document);
   void joined(uint64_t id, const Result<Joined>& joined);
   void create_bucket(uint64_t id, const Json& document);
+  // session_state.cc
+  static bool is_state_request(std::string_view type);
+  void state_request(uint64_t id, const std::string& type, const Json& document);
+  void open_state(uint64_t id, const Json& document);
+  void next_of_state(uint64_t id);
+  void put_state(uint64_t id, const Json& document);
+  void end_state();
+  void fail_state(uint64_t id, const Status& status);
   void fail(uint64_t id, const Status& status);
   Answer answer_ok(uint64_t id);
   // Guards replies: they may come when the trainer is gone.
@@ -68,6 +78,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const uint64_t number_ = ++node_.last_session;
   std::function<std::string()> probe_;
   std::shared_ptr<Member> member_;
+  std::shared_ptr<StateSave> save_;  // at most one of the two
+  std::shared_ptr<StateLoad> load_;
   std::shared_ptr<void> charge_;  // of the user's sessions
 };
 

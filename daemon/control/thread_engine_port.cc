@@ -53,6 +53,11 @@ void ThreadEnginePort::take_results(engine::JobId job,
   call([job](Engine& engine) { return engine.take_results(job); }, std::move(done));
 }
 
+void ThreadEnginePort::look(engine::JobId job, uint32_t bucket, Engine::Look look, Done done) {
+  call([job, bucket, look = std::move(look)](Engine& engine) { return engine.look(job, bucket, look); },
+       std::move(done));
+}
+
 void ThreadEnginePort::traffic(engine::JobId job, std::function<void(const Traffic&)> done) {
   call(
       [job](Engine& engine) {

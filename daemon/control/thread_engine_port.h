@@ -24,6 +24,7 @@ class ThreadEnginePort final : public EnginePort {
                std::function<void(engine::OperationView)> done) override;
   void completed(engine::JobId job, std::function<void(std::vector<engine::BucketSequence>)> done) override;
   void take_results(engine::JobId job, std::function<void(std::vector<engine::ResultSample>)> done) override;
+  void look(engine::JobId job, uint32_t bucket, engine::Engine::Look look, Done done) override;
   void traffic(engine::JobId job, std::function<void(const Traffic&)> done) override;
 
  private:

@@ -141,6 +141,14 @@ class FakeEngine final : public EnginePort {
   void take_results(engine::JobId, std::function<void(Results)> done) override {
     scheduler_.post([done, taken = std::exchange(results, {})] { done(taken); });
   }
+  void look(engine::JobId, uint32_t bucket, engine::Engine::Look look, Done done) override {
+    const auto found = buckets.find(bucket);
+    const Status status = busy_buckets.contains(bucket) ? Status(Code::kUnavailable, "busy")
+                          : found == buckets.end()      ? Status(Code::kNotFound, "gone")
+                                                        : look(*found->second->reducer);
+    ++looks;
+    reply(std::move(done), status);
+  }
   void traffic(engine::JobId, std::function<void(const Traffic&)> done) override {
     scheduler_.post([done] { done(Traffic{1, 2, 3}); });
   }
@@ -156,6 +164,7 @@ class FakeEngine final : public EnginePort {
   std::vector<uint32_t> missing;
   std::vector<engine::BucketSequence> completed_here;
   Results results;  // that nobody has taken
+  int looks = 0;
   bool answers_stalls = true;
   bool answers_completed = true;
   std::vector<Work> late_answers;

@@ -66,6 +66,34 @@ TEST(Inspect, ShowsWhoHasNotSubmitted) {
   EXPECT_EQ(snapshot(cluster, 1).phase, BucketPhase::kIdle);
 }
 
+TEST(Inspect, AReducerIsShownBetweenOperationsOnly) {
+  Cluster cluster(cluster_of(2, 2));
+  cluster.add_bucket(1, bucket_of(100'000, "l8"));
+  uint64_t committed = UINT64_MAX;
+  const auto look = [&](uint32_t bucket) {
+    return cluster.node(0).engine->look(Cluster::kJob, bucket, [&](const compress::BucketReducer& reducer) {
+      committed = reducer.stats().operations;
+      return Status(reducer.residual().size() == 100'000 ? Code::kOk : Code::kInternal, "");
+    });
+  };
+  EXPECT_TRUE(look(1).ok());
+  EXPECT_EQ(committed, 0u);
+  EXPECT_EQ(look(7).code(), Code::kNotFound);
+  EXPECT_EQ(look(0).code(), Code::kInternal) << "what is said of the barrier's, which has no residual";
+  cluster.submit(0, 1);
+  pass(cluster, kSecond);
+  EXPECT_TRUE(look(1).ok()) << "one that a local rank still misses has not begun";
+  cluster.submit(1, 1);
+  pass(cluster, kSecond);
+  EXPECT_EQ(look(1).code(), Code::kUnavailable);
+  EXPECT_THAT(look(1).message(), testing::HasSubstr("in flight"));
+  cluster.submit(2, 1);
+  cluster.submit(3, 1);
+  pass(cluster, kSecond);
+  EXPECT_TRUE(look(1).ok());
+  EXPECT_EQ(committed, 1u);
+}
+
 TEST(Inspect, ShowsThatTheRightNeighbourHasNotStarted) {
   Cluster cluster(cluster_of(2, 1));
   cluster.add_bucket(1, bucket_of(100'000));

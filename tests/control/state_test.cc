@@ -78,8 +78,10 @@ class Trainer {
         << "no answer to " << request;
     return heard_.empty() ? Json() : heard_.back();
   }
-  Json create(const std::string& name, const std::vector<std::pair<std::string, uint64_t>>& layers) {
-    return ask({{"type", "bucket_create"}, {"name", name}, {"dtype", 0}, {"flags", 1}, {"layers", layers}});
+  Json create(const std::string& name, const std::vector<std::pair<std::string, uint64_t>>& layers,
+              uint32_t flags = kBucketGradient) {
+    return ask(
+        {{"type", "bucket_create"}, {"name", name}, {"dtype", 0}, {"flags", flags}, {"layers", layers}});
   }
   Json open(const char* direction) { return ask({{"type", "state_open"}, {"direction", direction}}); }
   std::span<std::byte> window() const { return window_; }
@@ -270,12 +272,7 @@ TEST(StateTransfer, IsLoadedBeforeBucketsThatCouldUseIt) {
     world.node().residuals->keep(kJob, "old", {layer_state("w", {1, 2, 3})});
     return trainer.save();
   }();
-  ASSERT_EQ(trainer.ask({{"type", "bucket_create"},
-                         {"name", "exact"},
-                         {"dtype", 0},
-                         {"flags", 0},
-                         {"layers", {{"p", 9}}}})["type"],
-            "bucket_created");
+  ASSERT_EQ(trainer.create("exact", {{"p", 9}}, 0)["type"], "bucket_created");
   EXPECT_EQ(trainer.load(bytes)["type"], "ok") << "exact buckets have no residuals";
   const Json created = trainer.create("b0", {{"x", 3}});
   const Json answer = trainer.load(bytes);
@@ -291,7 +288,7 @@ TEST(StateTransfer, WhatIsDamagedOrTooMuchChangesNothing) {
   world.node().residuals->keep(kJob, "old", {layer_state("w", std::vector<float>(5000, 1))});
   Bytes bytes = trainer.save();
   const uint64_t kept = world.held() - (1U << 20);
-  world.node().residuals->replace(kJob, {{"older", {layer_state("w", {4, 5})}}});
+  ASSERT_TRUE(world.node().residuals->replace(kJob, {{"older", {layer_state("w", {4, 5})}}}).ok());
   const auto as_before = [&] {
     const auto sections = world.node().residuals->copy(kJob);
     ASSERT_EQ(sections.size(), 1u);

@@ -72,7 +72,7 @@ std::string StateReader::where() const {
     return "its header";
   }
   const StateSection& section = sections_.back();
-  const std::string bucket = "bucket \"" + std::string(beginning(section.bucket, 100)) + "\"";
+  std::string bucket = "bucket \"" + std::string(beginning(section.bucket, 100)) + "\"";
   if (section.layers.empty() || stage_ == Stage::kSection || stage_ == Stage::kSectionName) {
     return bucket;
   }

@@ -20,7 +20,10 @@ constexpr size_t kMaxSentence = 1500;
 // How many descriptors a document of this type claims, wanted or stale. Of a joined answer, which comes
 // first and may be of another version, all that came.
 size_t descriptors_of(std::string_view type) {
-  return type == "joined" ? wire::kMaxDescriptors : type == "bucket_created" ? 2 : type == "state_opened" ? 1 : 0;
+  return type == "joined"           ? wire::kMaxDescriptors
+         : type == "bucket_created" ? 2
+         : type == "state_opened"   ? 1
+                                    : 0;
 }
 
 // An object with a type, or discarded.

@@ -21,12 +21,17 @@ class Transfer {
  public:
   explicit Transfer(gw_job* job) : job_(job) {}
   ~Transfer() {
-    if (open_) {
+    if (!open_) {
+      return;
+    }
+    try {
       // What the caller hears is the failure before this.
       const std::string sentence = gw_last_error();
       Answer answer;
       (void)ask({{"type", "state_close"}}, "ok", 0, &answer);
       (void)fail(GW_OK, sentence);
+    } catch (...) {  // out of memory: the daemon forgets the transfer with the session
+      open_ = false;
     }
   }
   Transfer(const Transfer&) = delete;

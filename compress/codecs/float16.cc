@@ -9,7 +9,7 @@
 namespace gradwire::compress {
 namespace {
 
-constexpr uint32_t kTile = 256;
+constexpr uint32_t kHalfTile = 256;
 
 struct Fp16 {
   static constexpr const char* kName = "an fp16 block";
@@ -36,9 +36,9 @@ struct Fp16 {
     const uint32_t scale = std::max(largest >> 23, kLeast);
     block[0] = static_cast<std::byte>(scale);
     const float step = unit(scale);
-    std::array<float, kTile> sent;
-    for (size_t begin = 0; begin < n; begin += kTile) {
-      const size_t count = std::min<size_t>(kTile, n - begin);
+    std::array<float, kHalfTile> sent;
+    for (size_t begin = 0; begin < n; begin += kHalfTile) {
+      const size_t count = std::min<size_t>(kHalfTile, n - begin);
       narrow_fp16(values + begin, step, block + 1 + 2 * begin, count);
       widen_fp16(block + 1 + 2 * begin, sent.data(), count);
       for (size_t i = 0; i < count; ++i) {

@@ -68,7 +68,8 @@ class Member : public std::enable_shared_from_this<Member> {
   void create_bucket(uint32_t rank, const Manifest& manifest, Reply<BucketCreated> reply);
   void destroy_bucket(uint32_t rank, uint32_t bucket, const Answer& reply);
   void traffic(const Reply<Traffic>& reply);
-  // member_state.cc: the compression state of this node. What is loaded replaces what is kept of the job here.
+  // member_state.cc: the compression state of this node. What is loaded replaces what is kept of the job
+  // here.
   Result<StateSave::Source> state_source() const;
   Status may_load_state() const;
   Status load_state(std::vector<compress::StateSection> sections);

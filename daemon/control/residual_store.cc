@@ -161,6 +161,7 @@ std::vector<compress::StateSection> ResidualStore::copy(const JobIdentity& ident
 Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress::StateSection> sections) {
   std::erase_if(sections, [](const compress::StateSection& section) { return section.layers.empty(); });
   std::vector<uint64_t> parts;
+  parts.reserve(sections.size());
   for (const compress::StateSection& section : sections) {
     parts.push_back(bytes_of(section.layers));
   }

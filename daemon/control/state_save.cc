@@ -21,7 +21,7 @@ Status moved_on(const std::string& bucket) {
 
 }  // namespace
 
-void StateSave::open(Reply<std::shared_ptr<SharedMemory>> done) {
+void StateSave::open(const Reply<std::shared_ptr<SharedMemory>>& done) {
   describe(done);
 }
 

@@ -32,7 +32,7 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
   StateSave(NodeContext& node, Source source) : node_(node), source_(std::move(source)) {}
 
   // Once, and first: the window that the trainer reads from. kUnavailable: an operation is in flight.
-  void open(Reply<std::shared_ptr<SharedMemory>> done);
+  void open(const Reply<std::shared_ptr<SharedMemory>>& done);
   // Fills the window; one call at a time. After a failure, or the last part, nothing more comes.
   void next(Reply<Part> done);
 

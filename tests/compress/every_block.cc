@@ -9,7 +9,7 @@ BucketShape fuzz_shape() {
   BucketShape shape;
   shape.nodes = 2;
   shape.max_message_bytes = 70000;
-  const uint64_t sizes[] = {3000, 5, 4097, 1, 9001, 1, 2500, 63, 300, 290, 33, 100, 70, 3100, 2300};
+  const uint64_t sizes[] = {3000, 5, 4097, 1, 9001, 1, 2500, 63, 300, 289, 33, 100, 70, 3100, 2300};
   for (const uint64_t elements : sizes) {
     shape.layers.push_back({"layer", elements});
   }

@@ -194,12 +194,14 @@ TEST(Hostile, ChangedMessagesEndTheJobOrAreDroppedButNeverSpoilAResult) {
 }
 
 TEST(Hostile, DamagedPayloadsOfEveryCodecAreSurvived) {
-  for (const char* codec : {"none", "l8", "lads", "laco"}) {
-    for (uint64_t seed = 1; seed <= 60; ++seed) {
-      Cluster cluster(options_of(3, 1, seed));
+  for (const std::string_view codec : compress::codec_names()) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      ClusterOptions options = options_of(3, 1, seed);
+      options.expect_equal_results = false;  // damage that no format tells shows in one node's result
+      Cluster cluster(options);
       BucketShape shape;
       shape.layers = {40'000, 10, 3000};
-      shape.codec = codec;
+      shape.codec = std::string(codec);
       shape.settings.warm_start_steps = 0;
       cluster.add_bucket(1, shape);
       std::mt19937_64 random(seed);

@@ -73,6 +73,7 @@ class Corrupting final : public compress::BucketReducer {
   const compress::Geometry& geometry() const override { return inner_->geometry(); }
   compress::Dtype dtype() const override { return inner_->dtype(); }
   std::string_view codec_name() const override { return inner_->codec_name(); }
+  uint64_t wire_variant() const override { return inner_->wire_variant(); }
   Status begin(const compress::OperationSettings& settings) override { return inner_->begin(settings); }
   Result<compress::HopOutcome> hop(const compress::Segment& segment, std::span<const std::byte> arrived,
                                    std::span<const void* const> locals, std::byte* out) override {

@@ -40,7 +40,6 @@ struct BlockInput {
 struct BlockRecord {
   double square_sum = 0;     // of S
   double fresh_squares = 0;  // of the gradient, where its norm is wanted
-  double magnitude_sum = 0;  // of S, in dense operations of sparse codecs
   double residual_sum = 0;   // squares of e'
   uint32_t sent = 0;         // elements
   uint32_t bytes = 0;        // of the encoded block

@@ -6,7 +6,6 @@
 
 #include "compress/accumulate.h"
 #include "compress/bitmap.h"
-#include "compress/codecs/magnitudes.h"
 #include "compress/cpu/fused.h"
 #include "compress/elias_fano.h"
 #include "compress/geometry.h"
@@ -232,9 +231,6 @@ Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, B
   for (size_t i = 0; i < input.samples.size(); ++i) {
     input.samples[i] =
         std::bit_cast<uint32_t>(input.next[i * kSampleStride + input.stream % kSampleStride]) & 0x7fffffff;
-  }
-  if (input.rule->dense) {
-    record.magnitude_sum = magnitude_sum(input.next, input.elements);
   }
   BlockOutcome outcome;
   outcome.not_finite = !std::isfinite(record.square_sum);

@@ -86,7 +86,7 @@ SparseRule Compressor::rule_for(const Block& block) const {
     rule.cap = static_cast<uint32_t>(std::ceil(density * block.elements));
     return rule;
   }
-  rule.alpha = layer.control.alpha_for(density);
+  rule.alpha = layer.control.alpha();
   rule.touched = layer.sparse_rows;
   rule.cap = layer.control.cap(block.elements, density);
   if (layer.selection == Selection::kSampled) {

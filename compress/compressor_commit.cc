@@ -25,14 +25,12 @@ void Compressor::follow(double& mean, double squares) const {
 void Compressor::settle_layer(uint32_t index) {
   SparseLayer& layer = plan_.layers[index];
   double squares = 0;
-  double magnitudes = 0;
   uint64_t sent = 0;
   for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
     const SparsePiece& piece = plan_.pieces[p];
     double piece_sum = 0;
     for (uint32_t b = piece.first_block; b < piece.first_block + piece.blocks; ++b) {
       piece_sum += layer.norm_of == NormOf::kGradient ? records_[b].fresh_squares : records_[b].square_sum;
-      magnitudes += records_[b].magnitude_sum;
       sent += records_[b].sent;
     }
     follow(carried_.piece_squares[p], piece_sum);
@@ -42,8 +40,6 @@ void Compressor::settle_layer(uint32_t index) {
   // A dense operation says nothing about alpha, nor does one in which there was nothing to send.
   if (layer.selection == Selection::kRms && aimed_[index] < 1 && squares > 0) {
     layer.control.adjust(static_cast<double>(sent) / static_cast<double>(layer.elements), aimed_[index]);
-  } else if (aimed_[index] >= 1 && layer.norm_of == NormOf::kSum && squares > 0) {
-    layer.control.observe(magnitudes / std::sqrt(squares * static_cast<double>(layer.elements)));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/math/special_functions/gamma.hpp>
 #include <cmath>
 #include <numbers>
 
@@ -43,19 +42,7 @@ uint32_t LayerControl::cap(uint32_t elements, double density) const {
   return static_cast<uint32_t>(std::clamp(most, 1.0, std::max(1.0, static_cast<double>(elements))));
 }
 
-void LayerControl::observe(double dispersion) {
-  if (dispersion > 0 && dispersion <= 1) {
-    dispersion_ = dispersion_ == 0 ? dispersion : dispersion_ + (dispersion - dispersion_) / 8;
-  }
-}
-
-double LayerControl::alpha_for(double density) const {
-  return settled_ || dispersion_ == 0 ? alpha_ : calibrated_alpha(dispersion_, density);
-}
-
 void LayerControl::adjust(double seen, double aimed) {
-  alpha_ = alpha_for(aimed);
-  settled_ = true;
   alpha_ =
       std::clamp(alpha_ * exponential_near_zero(kGain * clipped_log(seen / aimed)), kMinAlpha, kMaxAlpha);
 }
@@ -63,25 +50,7 @@ void LayerControl::adjust(double seen, double aimed) {
 void LayerControl::restore(double alpha) {
   if (alpha > 0 && std::isfinite(alpha)) {
     alpha_ = std::clamp(alpha, kMinAlpha, kMaxAlpha);
-    settled_ = true;
   }
-}
-
-double calibrated_alpha(double dispersion, double density) {
-  // mean|x| / rms(x) of the shape beta = 1/n is Gamma(2n) / sqrt(Gamma(n) * Gamma(3n)), which falls with n.
-  const auto of_shape = [](double n) {
-    return std::exp(std::lgamma(2 * n) - 0.5 * (std::lgamma(n) + std::lgamma(3 * n)));
-  };
-  double low = 0.25;
-  double high = 5;
-  for (int i = 0; i < 50; ++i) {
-    const double middle = 0.5 * (low + high);
-    (of_shape(middle) > dispersion ? low : high) = middle;
-  }
-  const double n = 0.5 * (low + high);
-  const double x = boost::math::gamma_q_inv(n, std::clamp(density, 1e-9, 0.999));
-  const double alpha = std::pow(x, n) * std::exp(0.5 * (std::lgamma(n) - std::lgamma(3 * n)));
-  return std::clamp(std::round(alpha * 256) / 256, 0.1, 2.4);
 }
 
 double clipped_log(double ratio) {

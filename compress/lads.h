@@ -24,16 +24,10 @@ class LayerControl {
   uint32_t cap(uint32_t elements, double density) const;
 
   double alpha() const { return alpha_; }
-  // alpha() where it has been adjusted; else the calibrated one for `density`, if dense operations were
-  // observed.
-  double alpha_for(double density) const;
   bool current_norm() const { return current_norm_; }
 
   // At a commit: the density that was seen, and the one that was aimed at. alpha moves by at most 5%.
   void adjust(double seen, double aimed);
-  // At the commit of a dense operation: what mean|S| / rms(S) was. The alpha of the first sparse operation
-  // comes from the running mean of those.
-  void observe(double dispersion);
   // Goes on from another bucket's alpha; one that is not positive and finite changes nothing.
   void restore(double alpha);
 
@@ -43,15 +37,7 @@ class LayerControl {
   uint32_t steps_per_stage_;
   bool current_norm_;
   double alpha_ = 1.7;
-  double dispersion_ = 0;  // running mean; 0: none
-  bool settled_ = false;   // alpha has been adjusted or restored
 };
-
-// The alpha that leaves the share `density` of a generalised Gaussian above alpha root mean squares, where
-// `dispersion` is mean|x| / rms(x): 0.798 for a Gaussian, 0.707 for a Laplacian distribution. Within
-// [0.1, 2.4]: with residuals in the sum an alpha above sqrt(6) sends nothing in the end. In steps of 1/256,
-// which hide how mathematical libraries round.
-double calibrated_alpha(double dispersion, double density);
 
 // Logarithm and exponential of basic operations only: a mathematical library may round differently from
 // machine to machine, and runs are to be replayable.

@@ -1,4 +1,4 @@
-// Magnitudes of a block, for codecs that send signs and for calibration.
+// The mean magnitude of a block, for the codecs that send signs.
 #pragma once
 
 #include <array>

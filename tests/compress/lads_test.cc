@@ -59,26 +59,5 @@ TEST(Lads, ACapIsAtLeastOneElementAndAtMostTheBlock) {
   EXPECT_EQ(control(0.5, 0).cap(100, 0.5), 100U);
 }
 
-TEST(Calibration, FindsTheAlphaOfKnownDistributions) {
-  EXPECT_NEAR(calibrated_alpha(0.79788, 0.05), 1.95996, 0.01);  // Gauss, two-sided
-  EXPECT_NEAR(calibrated_alpha(0.70711, 0.10), 1.62818, 0.01);  // Laplace: ln(10) / sqrt(2)
-  EXPECT_EQ(calibrated_alpha(0.70711, 0.001), 2.4);
-  EXPECT_EQ(calibrated_alpha(0.798, 0.9999), 0.1);
-}
-
-TEST(Calibration, SetsTheFirstSparseThresholdOnly) {
-  CodecSettings settings;
-  settings.warm_start_steps = 10;
-  LayerControl control(settings, 0.01);
-  EXPECT_EQ(control.alpha_for(0.25), 1.7);
-  control.observe(0.798);
-  const double first = control.alpha_for(0.25);
-  EXPECT_NEAR(first, 1.15, 0.01);
-  control.adjust(0.25, 0.25);
-  EXPECT_EQ(control.alpha_for(0.0625), first);
-  control.observe(0.5);
-  EXPECT_EQ(control.alpha_for(0.0625), first);
-}
-
 }  // namespace
 }  // namespace gradwire::compress

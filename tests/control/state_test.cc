@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "compress/state_format.h"
 #include "daemon/control/session.h"
@@ -107,7 +107,8 @@ class Trainer {
     Json answer = open("load");
     for (size_t at = 0; answer["type"] == "state_opened" || answer["type"] == "ok";) {
       const size_t count = std::min(bytes.size() - at, window_.size());
-      std::memcpy(window_.data(), bytes.data() + at, count);
+      const auto part = bytes.subspan(at, count);
+      std::copy(part.begin(), part.end(), window_.begin());
       at += count;
       const bool last = at == bytes.size();
       answer = ask({{"type", "state_put"}, {"bytes", count}, {"last", last}});

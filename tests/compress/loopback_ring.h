@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -25,6 +26,10 @@ class LoopbackRing {
   size_t size() const { return nodes_.size(); }
   BucketReducer& node(size_t i) { return *nodes_[i]; }
 
+  // What all nodes have sent: encoded bytes, and the messages that carry them.
+  uint64_t sent_bytes() const { return sent_bytes_; }
+  uint64_t sent_messages() const { return sent_messages_; }
+
   // Called with every finished segment.
   void observe(Observer observer) { observer_ = std::move(observer); }
 
@@ -43,8 +48,10 @@ class LoopbackRing {
         for (uint32_t hop = 0; hop < nodes; ++hop) {
           const uint32_t at = (chunk + hop) % nodes;
           GRADWIRE_RETURN_IF_ERROR(hop_at(at, segment, locals[at], arrived, not_finite));
+          count(arrived, hop + 1 < nodes ? 1 : 0);
         }
         finish_at((chunk + nodes - 1) % nodes, segment, arrived);
+        count(arrived, nodes - 1);
         const auto bytes = std::span<const std::byte>(arrived).subspan(1);
         if (observer_) {
           observer_(segment, bytes);
@@ -95,8 +102,16 @@ class LoopbackRing {
     sum.resize(size_t{1} + std::min(finished, size));
   }
 
+  // The byte before a message is no part of it.
+  void count(std::span<const std::byte> message, uint32_t copies) {
+    sent_messages_ += copies;
+    sent_bytes_ += uint64_t{copies} * (message.size() - 1);
+  }
+
   std::vector<std::unique_ptr<BucketReducer>> nodes_;
   Observer observer_;
+  uint64_t sent_bytes_ = 0;
+  uint64_t sent_messages_ = 0;
 };
 
 }  // namespace gradwire::compress

@@ -41,6 +41,20 @@ class RingLab(unittest.TestCase):
             self.assertEqual(counts.raw_bytes, counts.wire_bytes)
             self.assertEqual((counts.operations, counts.residual_norm, counts.density), (1, 0.0, 1.0))
 
+    def test_headers_are_those_of_messages_and_grants(self):
+        for nodes, elements, messages, grants in (
+            (1, 8000, 0, 0),
+            (2, 4000, 4, 0),  # chunks of 8,000 bytes need no grant
+            (2, 8000, 4, 2),
+            (4, 8000, 24, 0),
+            (4, 200000, 2 * 24, 4),  # two segments a chunk
+        ):
+            ring = ring_lab.Ring(nodes, [("layer", elements)], {"codec": "none"})
+            self.addCleanup(ring.close)
+            for steps in (1, 2):
+                ring.allreduce(numpy.ones((nodes, elements), numpy.float32), numpy.empty(elements, numpy.float32))
+                self.assertEqual(ring.counts().header_bytes, 96 * steps * (messages + grants), (nodes, elements))
+
     def test_whole_numbers_are_averaged_exactly(self):
         given = numpy.rint(8 * gradients(4))
         average = numpy.empty(ELEMENTS, numpy.float32)
@@ -140,8 +154,25 @@ class Fingerprints(unittest.TestCase):
             spec(codec="l8"),
             spec(codec="none"),
             spec(codec="of tomorrow"),
+            spec(codec="laco", warm_start_steps="soon"),
         )
-        self.assertEqual(len({first.of(laco), *map(first.of, others)}), 1 + len(others))
+        self.assertEqual(len({first.of(laco), *map(first.of, others)}), len(others))
+        self.assertEqual({first.of(other) for other in others[-2:]}, {"unknown"})
+
+    def test_they_see_a_density_behind_every_warm_start(self):
+        def spec(density, rules, **settings):
+            return {"nodes": 2, "settings": {"codec": "laco", "density": density, **settings}, "rules": rules}
+
+        prints = ring_lab.Fingerprints(ring_lab.find_library())
+        rule = {"match": "*", "codec": "laco"}
+        for settings, rules in (
+            ({}, lambda density: []),
+            ({}, lambda density: [{**rule, "density": density}]),
+            ({}, lambda density: [{**rule, "density": density, "warm_start_steps": 500}]),
+            ({"warm_start_steps": 500}, lambda density: [{**rule, "density": density}]),
+        ):
+            one, other = (spec(density, rules(density), **settings) for density in (0.01, 0.02))
+            self.assertNotEqual(prints.of(one), prints.of(other))
 
 
 class Gradients(unittest.TestCase):

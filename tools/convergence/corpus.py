@@ -9,6 +9,10 @@ BLOCK, HELD_OUT = 100, 20  # every 20th block of 100 verses is for the test
 
 
 class NoCorpus(RuntimeError):
+    """It is not installed."""
+
+
+class DamagedCorpus(RuntimeError):
     pass
 
 
@@ -16,12 +20,15 @@ def read_verses():
     program = shutil.which("bible")
     if program is None:
         raise NoCorpus("the program bible is not installed (Debian packages bible-kjv and bible-kjv-text)")
-    done = subprocess.run(
-        [program, "-f", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-    )
+    command = [program, "-f", "gen1:1-rev22:21"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        raise DamagedCorpus("bible did not print its text within 120 s; see what it waits for") from None
     verses = [line.partition(" ")[2] for line in done.stdout.splitlines() if re.match(r"\S+\d+:\d+ ", line)]
     if len(verses) != VERSES:
-        raise NoCorpus(f"bible printed {len(verses)} verses instead of {VERSES} {done.stderr.strip()}")
+        found = f"bible printed {len(verses)} verses instead of {VERSES}"
+        raise DamagedCorpus(f"{found}; install bible-kjv-text again {done.stderr.strip()}")
     return verses
 
 

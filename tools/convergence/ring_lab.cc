@@ -1,9 +1,7 @@
 // libgradwire_ring_lab.so: the reducers of all nodes of a ring in one process, for training experiments.
 //
-// Makes the reducers as daemons do (from layers and a compression policy), and runs the engine's schedule
-// over memory: node i starts with chunk i, hop k of chunk c happens at node (c + k) mod P, the owner (the
-// last hop's node) finishes, everybody decodes the owner's bytes. One local rank a node. Not thread-safe.
-#include <algorithm>
+// Makes the reducers as daemons do (from layers and a compression policy), and runs them in the ring of the
+// tests of compression, which has the engine's schedule. One local rank a node. Not thread-safe.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "compress/reducer.h"
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
+#include "tests/compress/loopback_ring.h"
 
 namespace {
 
@@ -23,41 +22,43 @@ using gradwire::ok_status;
 using gradwire::Result;
 using gradwire::Status;
 using gradwire::compress::BucketReducer;
-using gradwire::compress::HopOutcome;
+using gradwire::compress::Geometry;
+using gradwire::compress::LoopbackRing;
 using gradwire::compress::OperationSettings;
 using gradwire::compress::ReduceOp;
-using gradwire::compress::Segment;
 using nlohmann::json;
 
 constexpr uint32_t kMaxNodes = 64;
 constexpr uint32_t kMaxMessageBytes = 130048;  // what a daemon has on TCP
+// Of docs/wire-format.md: a message's header, and up to which size chunks of one message need no grant.
+constexpr uint64_t kHeaderBytes = 96;
+constexpr uint32_t kSmallMessageBytes = 8192;
 
 }  // namespace
 
 struct gwlab_counts {
-  uint64_t operations;   // committed
-  uint64_t wire_bytes;   // encoded gradients sent by all nodes, without headers
-  uint64_t raw_bytes;    // the same of an uncompressed ring
-  double residual_norm;  // L2 over all nodes
-  double density;        // of node 0's last committed operation
-  uint32_t warm_stage;   // of node 0; 255: at the target
-  uint32_t padding;
+  uint64_t operations;    // committed
+  uint64_t wire_bytes;    // encoded gradients sent by all nodes, without headers
+  uint64_t header_bytes;  // of the messages that carry them, and of the grants
+  uint64_t raw_bytes;     // encoded gradients of an uncompressed ring
+  double residual_norm;   // L2 over all nodes
+  double density;         // of node 0's last committed operation
 };
 
 struct gwlab {
-  std::vector<std::unique_ptr<BucketReducer>> nodes;
-  uint64_t elements = 0;
-  std::vector<std::vector<float>> results;  // [node - 1][element]
-  std::vector<std::byte> sent;              // a node's message in the making, and what arrived at it
-  std::vector<std::byte> arrived;
-  uint64_t operations = 0;
-  uint64_t wire_bytes = 0;
-  uint64_t raw_bytes = 0;
+  gwlab(std::vector<std::unique_ptr<BucketReducer>> reducers, uint64_t bucket_elements);
 
   Result<bool> allreduce(const float* gradients, float* average);
 
+  LoopbackRing ring;
+  const uint64_t elements;
+  uint64_t grants_each = 0;                 // of one operation
+  std::vector<std::vector<float>> results;  // [node - 1][element]
+  uint64_t operations = 0;
+  uint64_t raw_bytes = 0;
+  uint64_t grants = 0;
+
  private:
-  Status reduce(const Segment& segment, const float* gradients, float* average, bool& not_finite);
   Status compare(const float* average) const;
 };
 
@@ -89,47 +90,36 @@ Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
   if (nodes < 1 || nodes > kMaxNodes) {
     return Status(Code::kInvalidArgument, "a lab of " + std::to_string(nodes) + " nodes; use 1 to 64");
   }
-  auto lab = std::make_unique<gwlab>();
-  lab->elements = gradwire::control::manifest_elements(manifest);
+  std::vector<std::unique_ptr<BucketReducer>> reducers;
   for (uint32_t i = 0; i < nodes; ++i) {
     auto reducer = gradwire::control::make_reducer(manifest, nodes, kMaxMessageBytes, *policy, i);
     if (!reducer.ok()) {
       return reducer.status();
     }
-    lab->nodes.push_back(std::move(reducer).value());
+    reducers.push_back(std::move(reducer).value());
   }
-  lab->results.assign(nodes - 1, std::vector<float>(lab->elements));
-  lab->sent.resize(kMaxMessageBytes);
-  lab->arrived.resize(kMaxMessageBytes);
-  return lab;
+  return std::make_unique<gwlab>(std::move(reducers), gradwire::control::manifest_elements(manifest));
+}
+
+// Whether each chunk is one small message.
+bool is_small(const Geometry& geometry) {
+  for (uint32_t chunk = 0; chunk < geometry.chunks(); ++chunk) {
+    const auto segments = geometry.segments(chunk);
+    if (segments.size() != 1 || segments[0].max_bytes > kSmallMessageBytes) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
-// Reduce-scatter and allgather of one segment.
-Status gwlab::reduce(const Segment& segment, const float* gradients, float* average, bool& not_finite) {
-  const auto count = static_cast<uint32_t>(nodes.size());
-  uint32_t size = 0;
-  for (uint32_t hop = 0; hop < count; ++hop) {
-    const uint32_t at = (segment.chunk + hop) % count;
-    const void* const local = gradients + at * elements;
-    const Result<HopOutcome> done =
-        nodes[at]->hop(segment, std::span(arrived).first(size), std::span(&local, 1), sent.data());
-    GRADWIRE_RETURN_IF_ERROR(done.status());
-    size = done->bytes;
-    not_finite |= done->not_finite;
-    std::swap(sent, arrived);
-    if (hop + 1 < count) {
-      wire_bytes += size;
-    }
+gwlab::gwlab(std::vector<std::unique_ptr<BucketReducer>> reducers, uint64_t bucket_elements)
+    : ring(std::move(reducers)), elements(bucket_elements) {
+  if (ring.size() > 1 && !is_small(ring.node(0).geometry())) {
+    grants_each = ring.size();
   }
-  size = nodes[(segment.chunk + count - 1) % count]->finish(segment, arrived.data(), size);
-  wire_bytes += uint64_t{size} * (count - 1);
-  for (uint32_t i = 0; i < count; ++i) {
-    float* const result = i == 0 ? average : results[i - 1].data();
-    GRADWIRE_RETURN_IF_ERROR(nodes[i]->decode(segment, std::span(arrived).first(size), result));
-  }
-  return ok_status();
+  results.assign(ring.size() - 1, std::vector<float>(elements));
 }
 
 Status gwlab::compare(const float* average) const {
@@ -145,22 +135,18 @@ Status gwlab::compare(const float* average) const {
 Result<bool> gwlab::allreduce(const float* gradients, float* average) {
   OperationSettings settings;
   settings.op = ReduceOp::kAverage;
-  settings.ranks = static_cast<uint32_t>(nodes.size());
-  for (auto& node : nodes) {
-    GRADWIRE_RETURN_IF_ERROR(node->begin(settings));
+  settings.ranks = static_cast<uint32_t>(ring.size());
+  std::vector<std::vector<const void*>> locals;
+  std::vector<void*> outputs;
+  for (size_t i = 0; i < ring.size(); ++i) {
+    locals.push_back({gradients + i * elements});
+    outputs.push_back(i == 0 ? average : results[i - 1].data());
   }
-  bool not_finite = false;
-  for (uint32_t chunk = 0; chunk < nodes.size(); ++chunk) {
-    for (const Segment& segment : nodes[0]->geometry().segments(chunk)) {
-      GRADWIRE_RETURN_IF_ERROR(reduce(segment, gradients, average, not_finite));
-    }
-  }
-  raw_bytes += 2 * (nodes.size() - 1) * elements * sizeof(float);
-  for (auto& node : nodes) {
-    not_finite ? node->abandon() : node->commit();
-  }
-  if (not_finite) {
-    return false;
+  raw_bytes += 2 * (ring.size() - 1) * elements * sizeof(float);
+  grants += grants_each;
+  const Result<bool> committed = ring.run(settings, locals, outputs);
+  if (!committed.ok() || !*committed) {
+    return committed;
   }
   operations += 1;
   GRADWIRE_RETURN_IF_ERROR(compare(average));
@@ -200,19 +186,15 @@ __attribute__((visibility("default"))) int gwlab_allreduce(gwlab* lab, const flo
   return -1;
 }
 
-__attribute__((visibility("default"))) void gwlab_count(const gwlab* lab, gwlab_counts* counts) {
+__attribute__((visibility("default"))) void gwlab_count(gwlab* lab, gwlab_counts* counts) {
   double squares = 0;
-  for (const auto& node : lab->nodes) {
-    squares += node->stats().residual_norm * node->stats().residual_norm;
+  for (size_t i = 0; i < lab->ring.size(); ++i) {
+    const double norm = lab->ring.node(i).stats().residual_norm;
+    squares += norm * norm;
   }
-  const auto first = lab->nodes[0]->stats();
-  *counts = {lab->operations,
-             lab->wire_bytes,
-             lab->raw_bytes,
-             std::sqrt(squares),
-             first.density,
-             first.warm_stage,
-             0};
+  *counts = {
+      lab->operations, lab->ring.sent_bytes(), kHeaderBytes * (lab->ring.sent_messages() + lab->grants),
+      lab->raw_bytes,  std::sqrt(squares),     lab->ring.node(0).stats().density};
 }
 
 // Of the calling thread's last failure.

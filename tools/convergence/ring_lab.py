@@ -17,11 +17,10 @@ class _Counts(ctypes.Structure):
     _fields_ = [
         ("operations", ctypes.c_uint64),
         ("wire_bytes", ctypes.c_uint64),
+        ("header_bytes", ctypes.c_uint64),
         ("raw_bytes", ctypes.c_uint64),
         ("residual_norm", ctypes.c_double),
         ("density", ctypes.c_double),
-        ("warm_stage", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
     ]
 
 
@@ -105,6 +104,7 @@ class Fingerprints:
     LAYERS = (("1.weight", 70000), ("1.bias", 128), ("2.weight", 9000), ("3.weight", 4000), ("3.bias", 10))
     SCALES = (1.0, 0.1, 0.01, 1.0, 10.0)
     STEPS = 14
+    WARM_START = 2  # steps a stage at most: through all of them
 
     def __init__(self, library):
         self.library = library
@@ -120,9 +120,15 @@ class Fingerprints:
             self.known[name] = self._of(spec["nodes"], settings, rules)
         return self.known[name]
 
+    def _brief(self, settings):
+        steps = settings.get("warm_start_steps")
+        if type(steps) is not int or steps <= self.WARM_START:
+            return settings
+        return {**settings, "warm_start_steps": self.WARM_START}
+
     def _of(self, nodes, settings, rules):
-        if settings.get("warm_start_steps", 0) > 2:
-            settings = {**settings, "warm_start_steps": 2}  # through all its stages
+        settings = self._brief({"warm_start_steps": self.WARM_START, **settings})
+        rules = [self._brief(rule) for rule in rules]
         digest = hashlib.sha256()
         try:
             ring = Ring(nodes, self.LAYERS, settings, rules, self.library)

@@ -13,6 +13,7 @@ has changed is trained again.
 """
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ import report
 import ring_lab
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CODE = ("tasks.py", "training.py", "corpus.py")
+CODE = ("tasks.py", "training.py", "corpus.py", "../examples/fashion_mnist.py")
 GUESS = {"mlp": 4.0, "cnn": 7.0, "lm": 70.0}  # seconds an epoch where none was seen
 ALL = tuple(experiments.BASES)
 
@@ -39,6 +40,13 @@ def file_hash(*paths):
     return digest.hexdigest()
 
 
+def torch_version():
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
 class Results:
     """The JSON-lines file. Thread-safe."""
 
@@ -46,6 +54,7 @@ class Results:
         self.path = path
         self.fingerprints = ring_lab.Fingerprints(library)
         self.code = file_hash(*(os.path.join(HERE, name) for name in CODE))
+        self.torch = torch_version()
         self.lock = threading.Lock()
         self.by_key = {}
         self.seconds = dict(GUESS)
@@ -71,7 +80,7 @@ class Results:
 
     def key_of(self, spec):
         """Changes with whatever could change the result."""
-        text = json.dumps(spec, sort_keys=True) + self.code + self.fingerprints.of(spec)
+        text = json.dumps([spec, self.torch], sort_keys=True) + self.code + self.fingerprints.of(spec)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def get(self, run):

@@ -39,8 +39,10 @@ def train(spec, library, progress=lambda epoch, metric: None):
     return {
         "metric": curve[-1],
         "curve": [round(value, 3) for value in curve],
-        "ratio": counts.raw_bytes / counts.wire_bytes if counts.wire_bytes else 0.0,
+        "ratio": counts.raw_bytes / max(1, counts.wire_bytes),
+        "ratio_sent": counts.raw_bytes / max(1, counts.wire_bytes + counts.header_bytes),
         "wire_bytes": counts.wire_bytes,
+        "header_bytes": counts.header_bytes,
         "density": counts.density,
         "residual_norm": counts.residual_norm,
         "steps": counts.operations,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "config/base/scramble.h"
 #include "config/base/xxh64.h"
 
 namespace gradwire::engine {
@@ -12,13 +13,9 @@ namespace {
 constexpr size_t kWindows = kSampledBytes / kSampleWindow;
 constexpr size_t kCacheLine = 64;
 
-// A generator that is a function of seed and index: SplitMix64 (Steele, Lea, Flood: "Fast splittable
-// pseudorandom number generators", OOPSLA 2014).
+// A generator that is a function of seed and index.
 uint64_t random_number(uint64_t seed, uint64_t index) {
-  uint64_t value = seed + (index + 1) * 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
+  return scramble(seed + (index + 1) * kGolden);
 }
 
 // At the start of a cache line, unless it ends with the result.

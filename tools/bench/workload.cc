@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "config/base/scramble.h"
+
 namespace gradwire::tools {
 namespace {
 
@@ -16,16 +18,9 @@ constexpr double kL8Rms = 0.025;
 // chance.
 constexpr double kDenseSlack = 1.75 * 1.4142 * 1.5;
 
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 // In [-1, 1).
 double unit(uint64_t key) {
-  return static_cast<double>(mix(key) >> 11) * 0x1p-52 - 1.0;
+  return static_cast<double>(scramble(key + kGolden) >> 11) * 0x1p-52 - 1.0;
 }
 
 std::string wrong(uint64_t index, double got, const std::string& wanted) {
@@ -44,7 +39,7 @@ class ExactWorkload final : public Workload {
  public:
   explicit ExactWorkload(const WorkloadShape& shape) : shape_(shape), table_(kPeriod), sum_(kPeriod) {
     for (size_t i = 0; i < kPeriod; ++i) {
-      table_[i] = static_cast<float>(static_cast<int>(mix(i) % (2 * kLargest + 1)) - kLargest);
+      table_[i] = static_cast<float>(static_cast<int>(scramble(i + kGolden) % (2 * kLargest + 1)) - kLargest);
     }
   }
 
@@ -164,7 +159,7 @@ std::unique_ptr<Workload> make_lossy_workload(const WorkloadShape& shape, bool d
 }
 
 uint64_t hash_bits(uint64_t seed, std::span<const float> values) {
-  uint64_t hash = mix(seed);
+  uint64_t hash = scramble(seed + kGolden);
   for (const float value : values) {
     uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof(bits));

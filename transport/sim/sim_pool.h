@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/base/scramble.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define GRADWIRE_SIM_POISON(address, size) ASAN_POISON_MEMORY_REGION(address, size)
@@ -26,12 +28,7 @@ namespace gradwire::transport::sim_internal {
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  uint64_t next() { return scramble(state_ += kGolden); }
   uint64_t up_to(uint64_t limit) { return limit == 0 ? 0 : next() % (limit + 1); }
 
  private:

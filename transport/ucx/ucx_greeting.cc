@@ -55,12 +55,7 @@ Result<PeerId> UcxTransport::connect(std::string_view address) {
 }
 
 Status UcxTransport::greet(Peer* peer) {
-  ucp_request_param_t parameters{};
-  parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
-  parameters.cb.send = on_greeted;
-  parameters.user_data = peer;
+  const ucp_request_param_t parameters = eager(on_greeted, peer);
   ucs_status_ptr_t request =
       ucp_am_send_nbx(peer->endpoint, kGreetingId, nullptr, 0, nullptr, 0, &parameters);
   if (UCS_PTR_IS_PTR(request)) {
@@ -82,7 +77,9 @@ void UcxTransport::on_greeted(void* request, ucs_status_t status, void* user_dat
   auto* peer = static_cast<Peer*>(user_data);
   ucp_request_free(request);
   peer->set_up = true;
-  if (status == UCS_OK && !peer->closing) {
+  if (status != UCS_OK) {
+    on_endpoint_error(peer, nullptr, status);  // what waits must hear of it, whatever else UCX says
+  } else if (!peer->closing) {
     peer->transport->greeted_.push_back(peer->id);
   }
 }

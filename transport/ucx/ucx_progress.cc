@@ -133,9 +133,9 @@ void UcxTransport::reap_closed() {
       if (ucp_request_check_status(peer->close_request) == UCS_INPROGRESS) {
         return false;
       }
-      ucp_request_free(peer->close_request);
+      ucp_request_free(std::exchange(peer->close_request, nullptr));
     }
-    return true;
+    return peer->set_up;  // UCX may still tell it of its greeting
   });
 }
 

@@ -24,6 +24,16 @@ Status sent_status(ucs_status_t status) {
                                                            ucs_status_string(status) + "'");
 }
 
+ucp_request_param_t eager(ucp_send_nbx_callback_t callback, void* user_data) {
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
+  parameters.cb.send = callback;
+  parameters.user_data = user_data;
+  return parameters;
+}
+
 Status UcxTransport::open() {
   auto context = create_context(options_);
   GRADWIRE_RETURN_IF_ERROR(context.status());
@@ -135,12 +145,7 @@ void UcxTransport::send(PeerId id, std::span<const std::byte> header, std::span<
 }
 
 void UcxTransport::start(Send* send) {
-  ucp_request_param_t parameters{};
-  parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
-  parameters.cb.send = on_send_complete;
-  parameters.user_data = send;
+  const ucp_request_param_t parameters = eager(on_send_complete, send);
   send->started = true;
   ++send->peer->unfinished;
   ucs_status_ptr_t request =

@@ -23,6 +23,8 @@ inline constexpr unsigned kMessageId = 1;
 inline constexpr unsigned kGreetingId = 2;
 
 Status sent_status(ucs_status_t status);  // what the sender is told
+// Of an eager active message, told to `callback` when UCX is done with it.
+ucp_request_param_t eager(ucp_send_nbx_callback_t callback, void* user_data);
 
 class UcxTransport final : public Transport {
  public:

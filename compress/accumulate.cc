@@ -1,5 +1,7 @@
 #include "compress/accumulate.h"
 
+#include <array>
+
 #include "compress/cpu/kernels.h"
 #include "compress/cpu/reference.h"
 
@@ -31,26 +33,10 @@ uint32_t max_magnitude(const float* values, size_t count) {
   return cpu::kernels().max_magnitude(values, count);
 }
 
-void SquareSum::add(const float* values, size_t count) {
-  cpu::kernels().add_squares(values, count, partial_.data());
-}
-
-double SquareSum::total() const {
-  return cpu::plain::total(partial_.data());
-}
-
 double square_sum(const float* values, size_t count) {
-  if (count > 16) {
-    SquareSum sum;
-    sum.add(values, count);
-    return sum.total();
-  }
-  double sum = 0;  // every partial would have one square: adding those of an incomplete row gives the same
-  for (size_t i = 0; i < count; ++i) {
-    const double value = values[i];
-    sum += value * value;
-  }
-  return sum;
+  std::array<double, cpu::kPartials> partial{};
+  cpu::kernels().add_squares(values, count, partial.data());
+  return cpu::plain::total(partial.data());
 }
 
 }  // namespace gradwire::compress

@@ -1,7 +1,6 @@
 // Leaf loops over floats that every block codec shares. Outputs may be their inputs.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,19 +21,8 @@ void add_locals(std::span<const void* const> locals, uint64_t first, float* valu
 // The largest value of bits & 0x7fffffff; 0 for no elements.
 uint32_t max_magnitude(const float* values, size_t count);
 
-// A sum of squares in 16 fp64 partials by index mod 16, added in index order: the same for every instruction
-// set. A sum over finite fp32 values is finite, so the total also tells whether all were.
-class SquareSum {
- public:
-  // Every call but the last of a block takes a multiple of 16 values.
-  void add(const float* values, size_t count);
-  double total() const;
-
- private:
-  std::array<double, 16> partial_{};
-};
-
-// The same for a whole block at once.
+// The sum of squares in 16 fp64 partials by index mod 16, added in index order: the same for every
+// instruction set. A sum over finite fp32 values is finite, so it also tells whether all were.
 double square_sum(const float* values, size_t count);
 
 }  // namespace gradwire::compress

@@ -19,7 +19,7 @@ struct SparseRule {
   bool touched = false;    // the block's own mean square is that of the elements which are not zero
 };
 
-inline constexpr uint32_t kSampleStride = 16;  // elements of a block to one sample
+inline constexpr uint32_t kSampleStride = 16;  // elements of a block to one sample, at least
 
 // One block of a hop. The sum is built in `next`, which is private memory and becomes the new residual.
 struct BlockInput {
@@ -33,8 +33,9 @@ struct BlockInput {
   uint64_t stream = 0;               // other blocks and operations have others: for random rounding
   // Of the block: sparse codecs zero it where they send, unless they are to send all. May be null.
   float* velocity = nullptr;
-  // Sparse codecs put magnitude bits of S in, one every kSampleStride elements.
+  // Sparse codecs put magnitude bits of S in, one every sample_stride elements.
   std::span<uint32_t> samples{};
+  uint32_t sample_stride = kSampleStride;
 };
 
 struct BlockRecord {

@@ -31,12 +31,12 @@ uint32_t count_touched(const float* values, uint32_t elements) {
 
 }  // namespace
 
-SparseCodec::SparseCodec(Values values)
+SparseCodec::SparseCodec(Values values, const CodecUse& use)
     : values_(values),
-      positions_(values == Values::kL8 ? kSparseL8Block : kSparseRawBlock),
-      arrived_(positions_.size()),
-      scratch_(positions_.size()),
-      codes_(values == Values::kL8 ? positions_.size() : 0) {}
+      positions_(use.largest),
+      arrived_(use.largest),
+      scratch_(use.largest),
+      codes_(values == Values::kL8 ? use.largest : 0) {}
 
 // The threshold that is known before S is; infinity's where it is not, or nothing is to be selected.
 uint32_t SparseCodec::early_threshold(const SparseRule& rule) {
@@ -48,6 +48,19 @@ uint32_t SparseCodec::early_threshold(const SparseRule& rule) {
   }
   return rule.alpha == 0 || rule.mean_square > 0 ? threshold_bits(rule.alpha * std::sqrt(rule.mean_square))
                                                  : l8::kInfinity;
+}
+
+// S += D of `count` values from `first` on.
+void SparseCodec::add_arrived(const Parsed& arrived, uint32_t first, uint32_t count, float* sum) const {
+  const uint32_t* const positions = arrived_.data() + first;
+  if (values_ == Values::kL8) {
+    cpu::add_codes(positions, as_codes(arrived.data) + first, count, arrived.scale, sum);
+    return;
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    float& element = sum[positions[i]];
+    element = load<float>(arrived.data + size_t{4} * (first + i)) + element;
+  }
 }
 
 // Builds S in input.next, tile by tile, and selects what reaches `threshold`.
@@ -64,10 +77,11 @@ SparseCodec::Sum SparseCodec::accumulate(const Parsed* arrived, const BlockInput
       add_bytes(arrived->data + size_t{4} * begin, residual, sum, count);
     } else if (arrived != nullptr) {
       add_zero(residual, sum, count);
-      for (; next < arrived->count && arrived_[next] < begin + count; ++next) {
-        float& element = input.next[arrived_[next]];
-        element = value_at(values_, arrived->data, arrived->scale, next) + element;
-      }
+      const auto from = arrived_.begin() + next;
+      const auto here = static_cast<uint32_t>(
+          std::lower_bound(from, arrived_.begin() + arrived->count, begin + count) - from);
+      add_arrived(*arrived, next, here, input.next);
+      next += here;
     }
     scan.take({.base = arrived == nullptr ? residual : sum,
                .locals = input.locals,
@@ -228,9 +242,9 @@ Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, B
   const Sum sum =
       accumulate(input.arrived != nullptr ? &arrived : nullptr, input, early_threshold(*input.rule));
   record.square_sum = sum.squares;
+  const uint64_t phase = input.stream % input.sample_stride;
   for (size_t i = 0; i < input.samples.size(); ++i) {
-    input.samples[i] =
-        std::bit_cast<uint32_t>(input.next[i * kSampleStride + input.stream % kSampleStride]) & 0x7fffffff;
+    input.samples[i] = std::bit_cast<uint32_t>(input.next[i * input.sample_stride + phase]) & l8::kMagnitude;
   }
   BlockOutcome outcome;
   outcome.not_finite = !std::isfinite(record.square_sum);
@@ -242,12 +256,12 @@ Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, B
   return outcome;
 }
 
-std::unique_ptr<BlockCodec> make_sparse_raw(const CodecSettings&) {
-  return std::make_unique<SparseCodec>(Values::kRaw);
+std::unique_ptr<BlockCodec> make_sparse_raw(const CodecUse& use) {
+  return std::make_unique<SparseCodec>(Values::kRaw, use);
 }
 
-std::unique_ptr<BlockCodec> make_sparse_l8(const CodecSettings&) {
-  return std::make_unique<SparseCodec>(Values::kL8);
+std::unique_ptr<BlockCodec> make_sparse_l8(const CodecUse& use) {
+  return std::make_unique<SparseCodec>(Values::kL8, use);
 }
 
 }  // namespace gradwire::compress

@@ -24,20 +24,14 @@ constexpr size_t value_bytes(Values values) {
   return values == Values::kL8 ? 1 : 4;
 }
 
-inline float value_at(Values values, const std::byte* data, uint32_t scale, uint32_t i) {
-  return values == Values::kL8 ? l8::decode_float(std::to_integer<uint8_t>(data[i]), scale)
-                               : load<float>(data + size_t{4} * i);
-}
-
 constexpr size_t sparse_block_bytes(Values values, uint64_t elements) {
   return values == Values::kL8 ? 2 + elements : 1 + 4 * elements;
 }
 
 class SparseCodec final : public BlockCodec {
  public:
-  explicit SparseCodec(Values values);
+  SparseCodec(Values values, const CodecUse& use);
 
-  uint32_t block_elements() const override { return static_cast<uint32_t>(positions_.size()); }
   size_t max_bytes(uint64_t elements) const override { return sparse_block_bytes(values_, elements); }
   // Goes by input.rule.
   Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override;
@@ -67,6 +61,7 @@ class SparseCodec final : public BlockCodec {
   Status unpack(ByteReader& bytes, const std::byte* header, Parsed& parsed);
   static uint32_t early_threshold(const SparseRule& rule);
   Sum accumulate(const Parsed* arrived, const BlockInput& input, uint32_t threshold);
+  void add_arrived(const Parsed& arrived, uint32_t first, uint32_t count, float* sum) const;
   size_t encode(const BlockInput& input, const Sum& scanned, std::byte* out, uint32_t& sent);
   size_t encode_dense(float* sum, uint32_t elements, std::byte* out);
   size_t encode_positions(const Form& form, uint32_t scale, uint32_t count, float* sum, uint32_t elements,

@@ -97,7 +97,9 @@ Status SparseCodec::decode(ByteReader& bytes, uint32_t elements, float factor, f
   }
   std::fill_n(result, elements, 0.0F);
   for (uint32_t i = 0; i < block.count; ++i) {
-    result[arrived_[i]] = value_at(values_, block.data, block.scale, i) * factor;
+    const float value = values_ == Values::kL8 ? l8::decode_float(as_codes(block.data)[i], block.scale)
+                                               : load<float>(block.data + size_t{4} * i);
+    result[arrived_[i]] = value * factor;
   }
   return ok_status();
 }

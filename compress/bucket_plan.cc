@@ -1,8 +1,6 @@
 #include "compress/bucket_plan.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <utility>
 
 #include "compress/codecs/magnitudes.h"
@@ -21,9 +19,59 @@ constexpr bool is_sparse(const CodecRow& row) {
   return row.selection != Selection::kAll;
 }
 
+uint32_t largest_block(const Layer& layer, const CodecSettings& settings) {
+  return static_cast<uint32_t>(std::min<uint64_t>(row_of(layer, settings).block, layer.elements));
+}
+
+// Where the threshold of a step goes by the norm of the gradient of steps before.
+bool uses_fresh_norm(const CodecSettings& settings) {
+  return settings.norm_of == NormOf::kGradient && find_codec(settings.codec)->selection == Selection::kRms &&
+         settings.norm == NormChoice::kPrevious && !settings.sparse_rows;
+}
+
 Status refuse(const Layer& layer, const std::string& what) {
   return {Code::kInvalidArgument, "layer " + layer.name + ": " + what};
 }
+
+// One codec instance for all layers whose blocks it would code alike.
+struct CodecUses {
+  struct Instance {
+    const CodecRow* row = nullptr;
+    CodecUse use;
+  };
+
+  CodecUses(const BucketShape& shape, std::span<const CodecSettings> settings) {
+    for (size_t i = 0; i < settings.size(); ++i) {
+      const Layer& layer = shape.layers[i];
+      const CodecRow& row = row_of(layer, settings[i]);
+      of_layer.push_back(
+          row.make == nullptr || layer.elements == 0 ? 0 : add(row, layer, settings[i], shape.nodes));
+    }
+  }
+
+  std::vector<Instance> instances;
+  std::vector<uint16_t> of_layer;  // one more than the index of its instance; 0: raw elements, or none
+
+ private:
+  uint16_t add(const CodecRow& row, const Layer& layer, const CodecSettings& settings, uint32_t nodes) {
+    size_t at = 0;
+    while (at < instances.size() && !alike(instances[at], row, settings)) {
+      ++at;
+    }
+    if (at == instances.size()) {
+      instances.push_back({&row, {settings, 0, nodes}});
+    }
+    uint32_t& largest = instances[at].use.largest;
+    largest = std::max(largest, static_cast<uint32_t>(std::min<uint64_t>(row.block, layer.elements)));
+    return static_cast<uint16_t>(at + 1);
+  }
+
+  static bool alike(const Instance& made, const CodecRow& row, const CodecSettings& settings) {
+    return made.row->make == row.make &&
+           (!row.rounds || (made.use.settings.rounding == settings.rounding &&
+                            made.use.settings.steps_per_octave == settings.steps_per_octave));
+  }
+};
 
 class Planner {
  public:
@@ -64,28 +112,20 @@ class Planner {
   }
 
  private:
-  // One instance for all layers whose blocks it would code alike.
   void make_codecs() {
-    plan_.codecs.emplace_back();
-    std::map<std::tuple<std::string_view, Rounding, uint32_t>, uint16_t> made;
-    for (size_t i = 0; i < shape_.layers.size(); ++i) {
+    const CodecUses uses(shape_, settings_);
+    plan_.codecs.resize(1);
+    for (const CodecUses::Instance& instance : uses.instances) {
+      plan_.codecs.push_back(instance.row->make(instance.use));
+      plan_.tallies |= instance.row->kind == CodecKind::kTally;
+    }
+    codec_of_ = uses.of_layer;
+    for (size_t i = 0; i < settings_.size(); ++i) {
       const CodecRow& row = row_of(shape_.layers[i], settings_[i]);
-      uint16_t index = 0;
-      if (row.make != nullptr) {
-        const auto [at, fresh] =
-            made.try_emplace({row.name, settings_[i].rounding, settings_[i].steps_per_octave},
-                             static_cast<uint16_t>(plan_.codecs.size()));
-        if (fresh) {
-          plan_.codecs.push_back(row.make(settings_[i]));
-        }
-        index = at->second;
-        plan_.tallies |= row.kind == CodecKind::kTally;
-      }
-      codec_of_.push_back(index);
       plan_.has_momentum |= settings_[i].momentum > 0;
       const auto number = static_cast<uint64_t>(&row - codec_table().data());
-      plan_.wire_variant =
-          scramble(plan_.wire_variant + number + (uint64_t{settings_[i].steps_per_octave} << 32));
+      const uint64_t steps = row.rounds ? settings_[i].steps_per_octave : 0;
+      plan_.wire_variant = scramble(plan_.wire_variant + number + (steps << 32));
     }
   }
 
@@ -121,10 +161,16 @@ class Planner {
       const double factor = edge ? settings_[i].edge_density_factor : 1.0;
       const double target = std::min(1.0, settings_[i].density * factor);
       sparse_of_[i] = static_cast<uint32_t>(plan_.layers.size());
-      plan_.layers.push_back({LayerControl(settings_[i], target), find_codec(settings_[i].codec)->selection,
-                              settings_[i].scope, settings_[i].norm_of, settings_[i].sparse_rows,
-                              shape_.layers[i].elements, 0, 0, 0});
-      plan_.has_fresh_norms |= settings_[i].norm_of == NormOf::kGradient;
+      const CodecSettings& settings = settings_[i];
+      SparseLayer layer{.control = LayerControl(settings, target)};
+      layer.selection = find_codec(settings.codec)->selection;
+      layer.scope = settings.scope;
+      layer.sparse_rows = settings.sparse_rows;
+      layer.elements = shape_.layers[i].elements;
+      layer.norm_of = uses_fresh_norm(settings) ? NormOf::kGradient : NormOf::kSum;
+      plan_.largest_fresh = std::max(
+          plan_.largest_fresh, uses_fresh_norm(settings) ? largest_block(shape_.layers[i], settings) : 0);
+      plan_.layers.push_back(layer);
     }
   }
 
@@ -149,7 +195,7 @@ class Planner {
       plan_.pieces.push_back({sparse_of_[layer], elements, static_cast<uint32_t>(plan_.blocks.size()), 0});
     }
     const uint32_t piece = sparse_layer ? static_cast<uint32_t>(plan_.pieces.size() - 1) : kNoPiece;
-    const uint64_t step = plan_.codecs[codec]->block_elements();
+    const uint64_t step = row_of(shape_.layers[layer], settings_[layer]).block;
     for (uint64_t done = 0; done < elements; done += step) {
       const uint64_t count = std::min(step, elements - done);
       builder_.add_block(count, plan_.codecs[codec]->max_bytes(count));
@@ -227,6 +273,33 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
     }
   }
   return ok_status();
+}
+
+uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> settings) {
+  uint64_t elements = 0;
+  uint64_t samples = 0;
+  uint32_t fresh = 0;
+  bool momentum = false;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const Layer& layer = shape.layers[i];
+    if (find_codec(settings[i].codec) == nullptr) {
+      return 0;
+    }
+    const CodecRow& row = row_of(layer, settings[i]);
+    elements += layer.elements;
+    momentum |= settings[i].momentum > 0;
+    samples += row.selection == Selection::kSampled ? most_samples(layer.elements) : 0;
+    fresh = std::max(fresh,
+                     is_sparse(row) && uses_fresh_norm(settings[i]) ? largest_block(layer, settings[i]) : 0);
+  }
+  const CodecUses uses(shape, settings);
+  uint64_t scratch = 0;
+  for (const CodecUses::Instance& instance : uses.instances) {
+    scratch += uint64_t{instance.row->scratch} * instance.use.largest;
+  }
+  // Residual and momentum as of the last commit and of the operation in flight; samples, and a copy to sort.
+  const uint64_t arrays = (uses.instances.empty() ? 0 : 2) + (momentum ? 2 : 0);
+  return arrays * elements * sizeof(float) + 2 * samples * sizeof(uint32_t) + fresh * sizeof(float) + scratch;
 }
 
 BucketPlan make_plan(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements) {

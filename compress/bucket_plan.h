@@ -1,6 +1,7 @@
 // The compact tables of a compressed bucket: its blocks in order, the sparse pieces and the sparse layers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -65,12 +66,19 @@ struct BucketPlan {
   std::vector<ResidualLayer> residual_layers;
   bool has_residual = false;
   std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
+  uint32_t largest_fresh = 0;  // elements of the largest block whose gradient's norm is wanted
   bool has_momentum = false;
-  bool has_fresh_norms = false;
   uint32_t nodes = 1, node = 0;
   bool tallies = false;  // one of them is a tally
   uint64_t wire_variant = 0;
 };
+
+// Samples of a layer for thresholds: one element in kSampleStride, but no more than a commit can sort in
+// passing.
+inline constexpr uint64_t kMostSamples = 65536;
+constexpr uint64_t most_samples(uint64_t elements) {
+  return std::min(elements / kSampleStride, kMostSamples);
+}
 
 // Refuses settings outside the ranges of CodecSettings, naming the layer.
 Status check_settings(const BucketShape& shape, std::span<const CodecSettings> settings);

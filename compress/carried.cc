@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "compress/accumulate.h"
+#include "compress/l8.h"
 
 namespace gradwire::compress {
 namespace {
@@ -27,7 +28,7 @@ std::span<const float> residual_of(const LayerState& state) {
 }
 
 bool all_finite(const float* values, size_t count) {
-  return count == 0 || max_magnitude(values, count) < 0x7f800000;
+  return count == 0 || max_magnitude(values, count) < l8::kInfinity;
 }
 
 bool makes_sense(const LayerState& state) {

@@ -43,7 +43,7 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
       next_(plan_.has_residual ? elements : 0),
       velocity_(plan_.has_momentum ? elements : 0),
       next_velocity_(plan_.has_momentum ? elements : 0),
-      fresh_(plan_.has_fresh_norms ? kSparseL8Block : 0),
+      fresh_(plan_.largest_fresh),
       sampled_(plan_),
       records_(plan_.blocks.size()),
       aimed_(plan_.layers.size()) {
@@ -51,8 +51,7 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
     records_[i].sent = plan_.blocks[i].elements;
   }
   stats_.warm_stage = warm_stage();
-  stats_.residual_bytes = (plan_.has_residual ? 2 : 0) * elements * sizeof(float) +
-                          (plan_.has_momentum ? 2 : 0) * elements * sizeof(float);
+  stats_.residual_bytes = held_bytes(shape, settings);
 }
 
 Status Compressor::begin(const OperationSettings& settings) {
@@ -68,6 +67,7 @@ Status Compressor::begin(const OperationSettings& settings) {
             "scale " + std::to_string(settings.scale) + " is not a positive finite number"};
   }
   scale_ = settings.scale;
+  flush_ = settings.flush;
   factor_ = carried_.scale > 0 ? static_cast<float>(scale_ / carried_.scale) : 1.0F;
   inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
   for (size_t i = 0; i < plan_.layers.size(); ++i) {
@@ -161,7 +161,9 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
   if (block.piece != kNoPiece) {
     rule = rule_for(block);
     input.rule = &rule;
-    input.samples = sampled_.of_block(plan_, index);
+    const SampledThresholds::Place place = sampled_.of_block(plan_, index);
+    input.samples = place.samples;
+    input.sample_stride = place.stride;
   }
   const void* const gathered = gather(block, locals, record);
   if (gathered != nullptr) {

@@ -72,6 +72,7 @@ class Compressor final : public BucketReducer {
   std::vector<double> aimed_;         // density by sparse layer in the operation in progress
 
   double scale_ = 1;
+  bool flush_ = false;
   float factor_ = 1;         // on the residual
   float inverse_ranks_ = 1;  // factor on the result
   double hop_factor_ = 1;    // of the segment in progress, on mean squares of gradients

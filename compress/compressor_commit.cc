@@ -44,7 +44,8 @@ void Compressor::settle_layer(uint32_t index) {
 }
 
 void Compressor::commit() {
-  for (uint32_t i = 0; i < plan_.layers.size(); ++i) {
+  // A flush sums what held back gradients have piled up to: later steps do not look like that.
+  for (uint32_t i = 0; i < plan_.layers.size() && !flush_; ++i) {
     settle_layer(i);
   }
   double residual_sum = 0;
@@ -57,9 +58,11 @@ void Compressor::commit() {
   std::swap(velocity_, next_velocity_);
   carried_.scale = scale_;
   stats_.operations += 1;
-  sampled_.settle([this](uint32_t layer) {
-    return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
-  });
+  if (!flush_) {
+    sampled_.settle(plan_, [this](uint32_t layer) {
+      return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
+    });
+  }
   stats_.density =
       plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
   stats_.residual_norm = std::sqrt(residual_sum);

@@ -24,7 +24,12 @@ inline constexpr std::array<uint32_t, 16> kRound = {
 inline constexpr std::array<uint32_t, 8> kMantissa = {0x000000, 0x0b95c2, 0x1837f0, 0x25fed7,
                                                       0x3504f3, 0x45672a, 0x5744fd, 0x6ac0c7};
 
+// The smallest mantissas that round up to j + 1 eighths of an octave: kRound seen from the other side.
+inline constexpr std::array<uint32_t, 8> kRoundUpFrom = {0x05aac4, 0x11c3d4, 0x1ef533, 0x2d583f,
+                                                         0x3d08a4, 0x4e248d, 0x60ccdf, 0x75257e};
+
 inline constexpr uint32_t kInfinity = 0x7f800000;
+inline constexpr uint32_t kMagnitude = 0x7fffffff;
 inline constexpr uint32_t kNan = 0x7fc00000;
 inline constexpr uint8_t kNotFinite = 0x80;
 // The largest index of a finite value: 2^(7/8) * 2^127.

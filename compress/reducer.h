@@ -232,6 +232,10 @@ Result<std::unique_ptr<BucketReducer>> make_shard_reducer(const BucketShape& sha
 Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,
                                                        std::span<const CodecSettings> settings);
 
+// Memory, in bytes, that make_compressor's result holds and that grows with the bucket: residuals, momentum,
+// samples, the codecs' scratch. A codec that does not exist holds none.
+uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> settings);
+
 // The names that CodecSettings::codec may have, for error messages and --help.
 std::span<const std::string_view> codec_names();
 

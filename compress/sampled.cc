@@ -5,20 +5,11 @@
 #include <cmath>
 #include <functional>
 
+#include "compress/l8.h"
+
 namespace gradwire::compress {
-namespace {
-
-bool goes_by_samples(const BucketPlan& plan, const Block& block) {
-  return block.piece != kNoPiece &&
-         plan.layers[plan.pieces[block.piece].layer].selection == Selection::kSampled;
-}
-
-}  // namespace
-
 // Layers of the bucket's scope come first, so that their samples are one run.
-SampledThresholds::SampledThresholds(const BucketPlan& plan)
-    : first_of_block_(plan.blocks.size()), group_of_(plan.layers.size(), kNone) {
-  uint64_t next = 0;
+SampledThresholds::SampledThresholds(const BucketPlan& plan) : group_of_(plan.layers.size(), kNone) {
   for (const ThresholdScope scope : {ThresholdScope::kBucket, ThresholdScope::kLayer}) {
     for (uint32_t l = 0; l < plan.layers.size(); ++l) {
       const SparseLayer& layer = plan.layers[l];
@@ -26,29 +17,52 @@ SampledThresholds::SampledThresholds(const BucketPlan& plan)
         continue;
       }
       if (groups_.empty() || scope == ThresholdScope::kLayer) {
-        groups_.push_back({l, next, 0, 0});
+        groups_.emplace_back();
       }
+      groups_.back().layers.push_back(l);
+      groups_.back().elements += layer.elements;
       group_of_[l] = static_cast<uint32_t>(groups_.size() - 1);
-      for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
-        const SparsePiece& piece = plan.pieces[p];
-        for (uint32_t b = piece.first_block; b < piece.first_block + piece.blocks; ++b) {
-          first_of_block_[b] = next;
-          next += plan.blocks[b].elements / kSampleStride;
-        }
-      }
-      groups_.back().count = next - groups_.back().first;
     }
   }
+  if (groups_.empty()) {
+    return;
+  }
+  first_of_block_.resize(plan.blocks.size());
+  uint64_t next = 0;
+  uint64_t largest = 0;
+  for (Group& group : groups_) {
+    group.stride = static_cast<uint32_t>(
+        std::max<uint64_t>(kSampleStride, (group.elements + kMostSamples - 1) / kMostSamples));
+    group.first = next;
+    for (const uint32_t l : group.layers) {
+      place_layer(plan, plan.layers[l], group.stride, next);
+    }
+    group.count = next - group.first;
+    largest = std::max(largest, group.count);
+  }
   samples_.resize(next);
-  scratch_.resize(next);
+  scratch_.resize(largest);
 }
 
-std::span<uint32_t> SampledThresholds::of_block(const BucketPlan& plan, uint32_t index) {
+void SampledThresholds::place_layer(const BucketPlan& plan, const SparseLayer& layer, uint32_t stride,
+                                    uint64_t& next) {
+  for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
+    const SparsePiece& piece = plan.pieces[p];
+    for (uint32_t b = piece.first_block; b < piece.first_block + piece.blocks; ++b) {
+      first_of_block_[b] = next;
+      next += plan.blocks[b].elements / stride;
+    }
+  }
+}
+
+SampledThresholds::Place SampledThresholds::of_block(const BucketPlan& plan, uint32_t index) {
   const Block& block = plan.blocks[index];
-  if (!goes_by_samples(plan, block)) {
+  const uint32_t group = block.piece == kNoPiece ? kNone : group_of_[plan.pieces[block.piece].layer];
+  if (group == kNone) {
     return {};
   }
-  return std::span(samples_).subspan(first_of_block_[index], block.elements / kSampleStride);
+  const uint32_t stride = groups_[group].stride;
+  return {std::span(samples_).subspan(first_of_block_[index], block.elements / stride), stride};
 }
 
 void SampledThresholds::settle(Group& group, double density) {
@@ -62,14 +76,12 @@ void SampledThresholds::settle(Group& group, double density) {
   const auto end = scratch_.begin() + static_cast<std::ptrdiff_t>(group.count);
   const auto quantile = scratch_.begin() + static_cast<std::ptrdiff_t>(kept - 1);
   std::nth_element(scratch_.begin(), quantile, end, std::greater<>());
-  group.threshold = std::bit_cast<float>(*quantile);
+  group.threshold = std::bit_cast<float>(std::max(*quantile, 1U));  // zeros are never sent
 }
 
 uint32_t SampledThresholds::threshold(uint32_t layer, float factor) const {
-  if (group_of_[layer] == kNone) {
-    return 0;
-  }
-  return std::bit_cast<uint32_t>(groups_[group_of_[layer]].threshold * factor) & 0x7fffffff;
+  const float threshold = group_of_[layer] == kNone ? 0.0F : groups_[group_of_[layer]].threshold;
+  return threshold == 0 ? 0 : std::max(1U, std::bit_cast<uint32_t>(threshold * factor) & l8::kMagnitude);
 }
 
 }  // namespace gradwire::compress

@@ -1,8 +1,8 @@
 // Thresholds from a sample: gradient dropping (Aji and Heafield, EMNLP 2017).
 //
-// Of every kSampleStride elements that a step sums, one magnitude is kept; at its commit the quantile that
-// leaves the next step's share above it becomes that step's threshold, by layer or for all such layers of the
-// bucket at once.
+// Of every so many elements that a step sums one magnitude is kept, at most kMostSamples for a threshold; at
+// its commit the quantile that leaves the next step's share above it becomes that step's threshold, by layer
+// or for all such layers of the bucket at once.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +17,48 @@ class SampledThresholds {
  public:
   explicit SampledThresholds(const BucketPlan& plan);
 
-  // Where block `index` of the plan puts its samples; empty for blocks that do not go by them.
-  std::span<uint32_t> of_block(const BucketPlan& plan, uint32_t index);
+  // Where block `index` of the plan puts its samples, one every `stride` elements; empty for blocks that do
+  // not go by them.
+  struct Place {
+    std::span<uint32_t> samples{};
+    uint32_t stride = kSampleStride;
+  };
+  Place of_block(const BucketPlan& plan, uint32_t index);
 
   // At a commit: thresholds for the next step. `aimed(layer)` is the density that it will aim at.
   template <typename Aimed>
-  void settle(Aimed aimed) {
+  void settle(const BucketPlan& plan, Aimed aimed) {
     for (Group& group : groups_) {
-      settle(group, aimed(group.layer));
+      double sent = 0;
+      for (const uint32_t layer : group.layers) {
+        sent += aimed(layer) * static_cast<double>(plan.layers[layer].elements);
+      }
+      settle(group, sent / static_cast<double>(group.elements));
     }
   }
 
-  // Magnitude bits for a sparse layer of the plan when residuals are multiplied by `factor`; 0: none yet.
+  // Magnitude bits, at least 1, for a sparse layer of the plan when residuals are multiplied by `factor`; 0:
+  // none yet.
   uint32_t threshold(uint32_t layer, float factor) const;
 
  private:
   // Samples that share a threshold: those of one layer, or of all with the bucket's scope.
   struct Group {
-    uint32_t layer = 0;  // the first
+    std::vector<uint32_t> layers;
+    uint64_t elements = 0;
+    uint32_t stride = kSampleStride;
     uint64_t first = 0;  // into samples_
     uint64_t count = 0;
-    float threshold = 0;
+    float threshold = 0;  // 0: none yet
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
+  void place_layer(const BucketPlan& plan, const SparseLayer& layer, uint32_t stride, uint64_t& next);
   void settle(Group& group, double density);
 
-  std::vector<uint64_t> first_of_block_;
+  std::vector<uint64_t> first_of_block_;  // empty without groups
   std::vector<uint32_t> samples_;
-  std::vector<uint32_t> scratch_;
+  std::vector<uint32_t> scratch_;  // for the largest group
   std::vector<Group> groups_;
   std::vector<uint32_t> group_of_;  // by sparse layer
 };

@@ -304,7 +304,8 @@ constexpr Option kOptions[] = {
      {},
      "2048",
      "",
-     "Layers with fewer elements are sent dense in 8 bits by sparse codecs.",
+     "Layers with fewer elements are sent whole by sparse codecs: exactly by lads and dropping, as l8 by "
+     "laco and topk.",
      FIELD(compression.defaults.dense_below)},
     {"compression.density_cap",
      Type::kNumber,
@@ -341,8 +342,7 @@ constexpr Option kOptions[] = {
      FIELD(compression.defaults.threshold_scope)},
     {"compression.norm_of", Type::kChoice, 0, 0, kNormsOf, "sum", "",
      "Of lads and laco: whether the threshold goes by the norm of the sum that is sent from, or by that of "
-     "the fresh "
-     "gradient, with a factor that grows along the ring.",
+     "the fresh gradient, with a factor that grows along the ring.",
      FIELD(compression.defaults.norm_of)},
     {"compression.sparse_rows", Type::kChoice, 0, 0, kSwitch, "on", "",
      "Of lads and laco: on takes the norm over elements that are not zero, for embeddings.",
@@ -355,8 +355,7 @@ constexpr Option kOptions[] = {
      "0.9",
      "",
      "Momentum correction: the daemon keeps the momentum, before it compresses, and the optimiser's own is "
-     "off. 0: "
-     "none.",
+     "off. 0: none.",
      FIELD(compression.defaults.momentum)},
     {"compression.rules",
      Type::kRules,
@@ -366,8 +365,7 @@ constexpr Option kOptions[] = {
      "[{match: \"*.bias\", codec: none}]",
      "",
      "Ordered list; the first rule whose `match` fits the whole name of a layer (`*` any characters, `?` any "
-     "one) "
-     "gives that layer its settings: any of the options above. What a rule leaves out comes from those "
+     "one) gives that layer its settings: any of the options above. What a rule leaves out comes from those "
      "options.",
      FIELD(compression.rules)},
 };

@@ -25,13 +25,19 @@ enum class Selection : uint8_t {
   kSampled  // those above a quantile of a sample of the step before (gradient dropping)
 };
 
+// What a reducer has for one of its codecs.
+struct CodecUse {
+  CodecSettings settings;
+  uint32_t largest = 0;  // elements of the largest block; at least 1
+  uint32_t nodes = 1;
+};
+
 // One instance belongs to one reducer and may keep scratch memory; it keeps nothing from block to block. Not
-// thread-safe. Blocks have 1 to block_elements() elements.
+// thread-safe. Blocks have 1 to CodecUse::largest elements.
 class BlockCodec {
  public:
   virtual ~BlockCodec() = default;
 
-  virtual uint32_t block_elements() const = 0;
   // The most bytes that a block of `elements` takes, in any state of the operation.
   virtual size_t max_bytes(uint64_t elements) const = 0;
 
@@ -55,24 +61,25 @@ struct CodecRow {
   std::string_view name;
   CodecKind kind = CodecKind::kHop;
   Selection selection = Selection::kAll;
-  std::string_view small;    // the codec of layers under `dense_below`; empty: this one
-  bool stochastic = false;   // offers Rounding::kStochastic
-  std::string_view summary;  // for help and documentation
-  std::unique_ptr<BlockCodec> (*make)(const CodecSettings& settings) = nullptr;  // null: raw elements
+  std::string_view small;  // the codec of layers under `dense_below`; empty: this one
+  bool rounds = false;     // goes by CodecSettings::rounding and steps_per_octave
+  uint32_t block = 0;      // elements of a whole block
+  uint32_t scratch = 0;    // bytes that an instance holds for an element of its largest block
+  std::unique_ptr<BlockCodec> (*make)(const CodecUse& use) = nullptr;  // null: raw elements
 };
 
 std::span<const CodecRow> codec_table();
 const CodecRow* find_codec(std::string_view name);  // null: there is none of that name
 
 // The makers that the table names, each defined in its codec's own file.
-std::unique_ptr<BlockCodec> make_l8(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_fp16(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_bf16(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_int8(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_int4(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_onebit(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_sign(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_sparse_raw(const CodecSettings& settings);
-std::unique_ptr<BlockCodec> make_sparse_l8(const CodecSettings& settings);
+std::unique_ptr<BlockCodec> make_l8(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_fp16(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_bf16(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_int8(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_int4(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_onebit(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_sign(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_sparse_raw(const CodecUse& use);
+std::unique_ptr<BlockCodec> make_sparse_l8(const CodecUse& use);
 
 }  // namespace gradwire::compress

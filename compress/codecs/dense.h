@@ -2,28 +2,25 @@
 //
 // A format is a class with
 //   static constexpr const char* kName           for sentences
-//   static constexpr uint32_t kBlock             elements of a whole block
 //   size_t bytes(uint64_t n) const               of n elements, exactly
 //   bool valid(const std::byte* block, size_t n) const            what the decoder needs to be sure of
 //   void decode(const std::byte* block, size_t n, float* out) const
 //   void encode(float* values, size_t n, uint32_t largest, const RandomBits& random, std::byte* block) const
 // where encode() leaves values - D(block) in `values`, all of which are finite; `largest` holds the bits of
-// the largest magnitude. decode() and encode() are given at most kTile elements behind a whole number of
-// tiles only through the block as a whole: they see the block from its first byte.
+// the largest magnitude. Both see a whole block.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <string>
+#include <vector>
 
 #include "compress/accumulate.h"
 #include "compress/codecs/codec.h"
 #include "compress/codecs/random_bits.h"
+#include "compress/l8.h"
 
 namespace gradwire::compress {
-
-inline constexpr uint32_t kInfinityBits = 0x7f800000;
 
 // Builds S in input.next at a first hop.
 inline void start_sum(const BlockInput& input) {
@@ -43,9 +40,8 @@ inline RandomBits random_bits(const BlockInput& input, uint32_t largest) {
 template <typename Format>
 class DenseCodec final : public BlockCodec {
  public:
-  explicit DenseCodec(Format format) : format_(format) {}
+  DenseCodec(Format format, const CodecUse& use) : format_(format), decoded_(use.largest) {}
 
-  uint32_t block_elements() const override { return Format::kBlock; }
   size_t max_bytes(uint64_t elements) const override { return format_.bytes(elements); }
 
   Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override {
@@ -54,13 +50,13 @@ class DenseCodec final : public BlockCodec {
     if (input.arrived == nullptr) {
       start_sum(input);
     } else {
-      GRADWIRE_RETURN_IF_ERROR(take(*input.arrived, elements));
+      GRADWIRE_RETURN_IF_ERROR(take(*input.arrived, elements, decoded_.data()));
       add(decoded_.data(), input.residual, sum, elements);
       add_locals(input.locals, input.first, sum, elements);
     }
     const uint32_t largest = max_magnitude(sum, elements);
     BlockOutcome outcome;
-    outcome.not_finite = largest >= kInfinityBits;
+    outcome.not_finite = largest >= l8::kInfinity;
     if (outcome.not_finite) {
       std::fill_n(sum, elements, 0.0F);  // the operation has no result, and a format need not tell
     }
@@ -73,13 +69,13 @@ class DenseCodec final : public BlockCodec {
   }
 
   Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) override {
-    GRADWIRE_RETURN_IF_ERROR(take(bytes, elements));
-    multiply(decoded_.data(), factor, result, elements);
+    GRADWIRE_RETURN_IF_ERROR(take(bytes, elements, result));
+    multiply(result, factor, result, elements);
     return ok_status();
   }
 
  private:
-  Status take(ByteReader& bytes, uint32_t elements) {
+  Status take(ByteReader& bytes, uint32_t elements, float* to) {
     const std::byte* const block = bytes.take(format_.bytes(elements));
     if (block == nullptr) {
       return truncated(Format::kName);
@@ -87,12 +83,12 @@ class DenseCodec final : public BlockCodec {
     if (!format_.valid(block, elements)) {
       return {Code::kCorrupt, std::string(Format::kName) + " has a scale or bits that no sender writes"};
     }
-    format_.decode(block, elements, decoded_.data());
+    format_.decode(block, elements, to);
     return ok_status();
   }
 
   const Format format_;
-  std::array<float, Format::kBlock> decoded_{};
+  std::vector<float> decoded_;  // what arrived: the residual may be where the sum goes
 };
 
 }  // namespace gradwire::compress

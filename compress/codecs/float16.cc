@@ -13,18 +13,36 @@ constexpr uint32_t kHalfTile = 256;
 
 struct Fp16 {
   static constexpr const char* kName = "an fp16 block";
-  static constexpr uint32_t kBlock = 4096;
   // Biased exponent of 2^14; below kLeast the scale's inverse would not be a float.
   static constexpr int kTop = 141;
   static constexpr uint32_t kLeast = 14;
+  static constexpr uint32_t kHighest = 254;
 
   static float unit(uint32_t scale) { return std::ldexp(1.0F, static_cast<int>(scale) - kTop); }
 
   size_t bytes(uint64_t n) const { return 1 + 2 * n; }
 
-  bool valid(const std::byte* block, size_t) const {
+  // The largest half of a scale: with the highest one, 2^15 would decode to Inf.
+  static uint16_t most(uint32_t scale) { return scale == kHighest ? 0x77ff : 0x7bff; }
+
+  bool valid(const std::byte* block, size_t n) const {
     const auto scale = std::to_integer<uint32_t>(block[0]);
-    return scale >= kLeast && scale < 255;
+    if (scale < kLeast || scale > kHighest) {
+      return false;
+    }
+    bool good = true;
+    for (size_t i = 0; i < n; ++i) {
+      good &= (load<uint16_t>(block + 1 + 2 * i) & 0x7fff) <= most(scale);
+    }
+    return good;
+  }
+
+  static void keep_finite(std::byte* halves, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      const auto half = load<uint16_t>(halves + 2 * i);
+      const bool over = (half & 0x7fff) > most(kHighest);
+      store(halves + 2 * i, static_cast<uint16_t>(over ? (half & 0x8000) | most(kHighest) : half));
+    }
   }
 
   void decode(const std::byte* block, size_t n, float* out) const {
@@ -40,6 +58,9 @@ struct Fp16 {
     for (size_t begin = 0; begin < n; begin += kHalfTile) {
       const size_t count = std::min<size_t>(kHalfTile, n - begin);
       narrow_fp16(values + begin, step, block + 1 + 2 * begin, count);
+      if (scale == kHighest) {
+        keep_finite(block + 1 + 2 * begin, count);
+      }
       widen_fp16(block + 1 + 2 * begin, sent.data(), count);
       for (size_t i = 0; i < count; ++i) {
         values[begin + i] -= sent[i] * step;
@@ -50,10 +71,15 @@ struct Fp16 {
 
 struct Bf16 {
   static constexpr const char* kName = "a bf16 block";
-  static constexpr uint32_t kBlock = 4096;
 
   size_t bytes(uint64_t n) const { return 2 * n; }
-  bool valid(const std::byte*, size_t) const { return true; }
+  bool valid(const std::byte* block, size_t n) const {
+    bool good = true;
+    for (size_t i = 0; i < n; ++i) {
+      good &= (load<uint16_t>(block + 2 * i) & 0x7fff) < 0x7f80;
+    }
+    return good;
+  }
   void decode(const std::byte* block, size_t n, float* out) const { widen_bf16(block, out, n); }
 
   void encode(float* values, size_t n, uint32_t, const RandomBits&, std::byte* block) const {
@@ -68,12 +94,12 @@ struct Bf16 {
 
 }  // namespace
 
-std::unique_ptr<BlockCodec> make_fp16(const CodecSettings&) {
-  return std::make_unique<DenseCodec<Fp16>>(Fp16{});
+std::unique_ptr<BlockCodec> make_fp16(const CodecUse& use) {
+  return std::make_unique<DenseCodec<Fp16>>(Fp16{}, use);
 }
 
-std::unique_ptr<BlockCodec> make_bf16(const CodecSettings&) {
-  return std::make_unique<DenseCodec<Bf16>>(Bf16{});
+std::unique_ptr<BlockCodec> make_bf16(const CodecUse& use) {
+  return std::make_unique<DenseCodec<Bf16>>(Bf16{}, use);
 }
 
 }  // namespace gradwire::compress

@@ -15,8 +15,7 @@ struct Octave;  // kMantissa[j] is that of 2^(j/kSteps); kUp[j] the least one th
 template <>
 struct Octave<8> {
   static constexpr std::array<uint32_t, 8> kMantissa = l8::kMantissa;
-  static constexpr std::array<uint32_t, 8> kUp = {0x05aac4, 0x11c3d4, 0x1ef533, 0x2d583f,
-                                                  0x3d08a4, 0x4e248d, 0x60ccdf, 0x75257e};
+  static constexpr std::array<uint32_t, 8> kUp = l8::kRoundUpFrom;
 };
 
 template <>
@@ -32,7 +31,6 @@ struct Octave<16> {
 template <uint32_t kSteps>
 struct Logarithmic {
   static constexpr const char* kName = "an l8 block";
-  static constexpr uint32_t kBlock = kL8Block;
   static constexpr auto kSigned = static_cast<int32_t>(kSteps);
   static constexpr int32_t kMaxIndex = 254 * kSigned + kSigned - 1;  // of a finite value
   static constexpr int32_t kOffset = 127 - kSigned;                  // of the block's largest octave
@@ -117,7 +115,6 @@ struct Logarithmic {
 // Eight steps, to the nearest: the kernels of l8.h.
 class L8Codec final : public BlockCodec {
  public:
-  uint32_t block_elements() const override { return kL8Block; }
   size_t max_bytes(uint64_t elements) const override { return l8_block_bytes(elements); }
   Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override {
     return hop_l8(input, out, record);
@@ -129,13 +126,13 @@ class L8Codec final : public BlockCodec {
 
 }  // namespace
 
-std::unique_ptr<BlockCodec> make_l8(const CodecSettings& settings) {
-  const bool stochastic = settings.rounding == Rounding::kStochastic;
-  if (settings.steps_per_octave == 16) {
-    return std::make_unique<DenseCodec<Logarithmic<16>>>(Logarithmic<16>{stochastic});
+std::unique_ptr<BlockCodec> make_l8(const CodecUse& use) {
+  const bool stochastic = use.settings.rounding == Rounding::kStochastic;
+  if (use.settings.steps_per_octave == 16) {
+    return std::make_unique<DenseCodec<Logarithmic<16>>>(Logarithmic<16>{stochastic}, use);
   }
   if (stochastic) {
-    return std::make_unique<DenseCodec<Logarithmic<8>>>(Logarithmic<8>{stochastic});
+    return std::make_unique<DenseCodec<Logarithmic<8>>>(Logarithmic<8>{stochastic}, use);
   }
   return std::make_unique<L8Codec>();
 }

@@ -20,18 +20,18 @@ float largest_of(const float* values, size_t n) {
 inline int quantise(float value, float inverse, float most, bool stochastic, uint32_t random) {
   const float steps = value * inverse;
   const float rounded =
-      stochastic ? std::floor(steps + static_cast<float>(random) * 0x1p-16F) : std::nearbyint(steps);
+      stochastic ? std::floor(steps + (static_cast<float>(random) + 0.5F) * 0x1p-16F) : std::nearbyint(steps);
   return static_cast<int>(std::clamp(rounded, -most, most));
 }
 
-bool is_step(float step) {
-  return step >= 0 && std::bit_cast<uint32_t>(step) < kInfinityBits;
+// What a sender writes: the group's largest code decodes to a finite number.
+bool is_step(float step, float most) {
+  return step >= 0 && step * most <= std::numeric_limits<float>::max();
 }
 
 // Group after group: the step, then the codes.
 struct Int8 {
   static constexpr const char* kName = "an int8 block";
-  static constexpr uint32_t kBlock = 4096;
   static constexpr size_t kGroup = 256;
   bool stochastic = false;
 
@@ -39,7 +39,9 @@ struct Int8 {
 
   bool valid(const std::byte* block, size_t n) const {
     for (size_t begin = 0; begin < n; begin += kGroup, block += 4 + kGroup) {
-      if (!is_step(load<float>(block))) {
+      const auto* const codes = reinterpret_cast<const int8_t*>(block + 4);
+      if (!is_step(load<float>(block), 127) || std::find(codes, codes + std::min(kGroup, n - begin), -128) !=
+                                                   codes + std::min(kGroup, n - begin)) {
         return false;
       }
     }
@@ -79,13 +81,21 @@ struct Int8 {
 // first in its lower half. A short last group has half a byte of zeros where its number is odd.
 struct Int4 {
   static constexpr const char* kName = "an int4 block";
-  static constexpr uint32_t kBlock = 4096;
   static constexpr size_t kGroup = 32;
   static constexpr size_t kGroupBytes = 2 + kGroup / 2;
   bool stochastic = false;
 
   size_t bytes(uint64_t n) const {
     return n / kGroup * kGroupBytes + (n % kGroup > 0 ? 2 + (n % kGroup + 1) / 2 : 0);
+  }
+
+  // Of a code's four bits the lowest value, -8, is none that a sender writes.
+  static bool has_eight(const std::byte* codes, size_t count) {
+    bool found = false;
+    for (size_t i = 0; i < count; ++i) {
+      found |= ((std::to_integer<uint32_t>(codes[i / 2]) >> (4 * (i & 1))) & 15) == 8;
+    }
+    return found;
   }
 
   static float step_of(const std::byte* group) {
@@ -95,7 +105,7 @@ struct Int4 {
   bool valid(const std::byte* block, size_t n) const {
     const std::byte* group = block;
     for (size_t begin = 0; begin < n; begin += kGroup, group += kGroupBytes) {
-      if (!is_step(step_of(group))) {
+      if (!is_step(step_of(group), 7) || has_eight(group + 2, std::min(kGroup, n - begin))) {
         return false;
       }
     }
@@ -147,12 +157,12 @@ bool is_stochastic(const CodecSettings& settings) {
 
 }  // namespace
 
-std::unique_ptr<BlockCodec> make_int8(const CodecSettings& settings) {
-  return std::make_unique<DenseCodec<Int8>>(Int8{is_stochastic(settings)});
+std::unique_ptr<BlockCodec> make_int8(const CodecUse& use) {
+  return std::make_unique<DenseCodec<Int8>>(Int8{is_stochastic(use.settings)}, use);
 }
 
-std::unique_ptr<BlockCodec> make_int4(const CodecSettings& settings) {
-  return std::make_unique<DenseCodec<Int4>>(Int4{is_stochastic(settings)});
+std::unique_ptr<BlockCodec> make_int4(const CodecUse& use) {
+  return std::make_unique<DenseCodec<Int4>>(Int4{is_stochastic(use.settings)}, use);
 }
 
 }  // namespace gradwire::compress

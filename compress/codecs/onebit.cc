@@ -2,20 +2,19 @@
 // block). Every hop signs anew, with its residual. docs/wire-format.md has the format.
 #include "compress/codecs/dense.h"
 #include "compress/codecs/magnitudes.h"
+#include "compress/words.h"
 
 namespace gradwire::compress {
 namespace {
 
 struct OneBit {
   static constexpr const char* kName = "a onebit block";
-  static constexpr uint32_t kBlock = 4096;
 
   size_t bytes(uint64_t n) const { return 4 + (n + 7) / 8; }
 
   bool valid(const std::byte* block, size_t n) const {
     const auto mean = load<float>(block);
-    const auto last = std::to_integer<uint32_t>(block[bytes(n) - 1]);
-    return mean >= 0 && std::bit_cast<uint32_t>(mean) < kInfinityBits && (n % 8 == 0 || last >> (n % 8) == 0);
+    return mean >= 0 && std::bit_cast<uint32_t>(mean) < l8::kInfinity && padding_is_zero(block + 4, n);
   }
 
   void decode(const std::byte* block, size_t n, float* out) const {
@@ -43,8 +42,8 @@ struct OneBit {
 
 }  // namespace
 
-std::unique_ptr<BlockCodec> make_onebit(const CodecSettings&) {
-  return std::make_unique<DenseCodec<OneBit>>(OneBit{});
+std::unique_ptr<BlockCodec> make_onebit(const CodecUse& use) {
+  return std::make_unique<DenseCodec<OneBit>>(OneBit{}, use);
 }
 
 }  // namespace gradwire::compress

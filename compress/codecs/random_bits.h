@@ -4,21 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gradwire::compress {
+#include "config/base/scramble.h"
 
-// A bijection of 64-bit words that passes for random (the finaliser of splitmix64, Steele et al. 2014).
-constexpr uint64_t scramble(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
+namespace gradwire::compress {
 
 // 16 random bits of every element of a block. Blocks differ by their key.
 class RandomBits {
  public:
-  explicit RandomBits(uint64_t key) : key_(scramble(key + 0x9e3779b97f4a7c15U)) {}
+  explicit RandomBits(uint64_t key) : key_(scramble(key + kGolden)) {}
   uint32_t operator()(size_t i) const {
-    const uint64_t word = scramble(key_ + (i >> 2) * 0x9e3779b97f4a7c15U);
+    const uint64_t word = scramble(key_ + (i >> 2) * kGolden);
     return static_cast<uint32_t>(word >> (16 * (i & 3))) & 0xffff;
   }
 

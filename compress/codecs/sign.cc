@@ -4,14 +4,15 @@
 // floats, and the owner turns them into one bit an element and one magnitude. What the majority decides
 // differs from what the nodes voted, so nothing is conserved. docs/wire-format.md has the format.
 #include <limits>
+#include <vector>
 
 #include "compress/codecs/dense.h"
 #include "compress/codecs/magnitudes.h"
+#include "compress/words.h"
 
 namespace gradwire::compress {
 namespace {
 
-constexpr uint32_t kBlock = 4096;
 constexpr size_t kHeader = 5;  // voters, the sum of their magnitudes
 
 constexpr uint32_t bits_of(uint32_t voters) {
@@ -54,15 +55,11 @@ class BitWriter {
   uint32_t count_ = 0;
 };
 
-bool unused_bits_are_clear(const std::byte* packed, size_t n, uint32_t bits) {
-  const size_t used = n * bits % 8;
-  return used == 0 || std::to_integer<uint32_t>(packed[packed_bytes(n, bits) - 1]) >> used == 0;
-}
-
 class SignCodec final : public BlockCodec {
  public:
-  uint32_t block_elements() const override { return kBlock; }
-  size_t max_bytes(uint64_t elements) const override { return kHeader + elements; }
+  explicit SignCodec(const CodecUse& use) : most_bits_(bits_of(use.nodes)), positive_(use.largest) {}
+
+  size_t max_bytes(uint64_t elements) const override { return kHeader + packed_bytes(elements, most_bits_); }
   Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override;
   size_t finish(std::byte* block, size_t bytes, uint32_t elements) const override;
   Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) override;
@@ -74,7 +71,8 @@ class SignCodec final : public BlockCodec {
   };
   Status take_votes(ByteReader& bytes, uint32_t elements, Votes& votes);
 
-  std::array<uint8_t, kBlock> positive_{};
+  const uint32_t most_bits_;  // of a count, with all nodes' votes
+  std::vector<uint8_t> positive_;
 };
 
 Status corrupt(const char* what) {
@@ -82,7 +80,7 @@ Status corrupt(const char* what) {
 }
 
 bool is_magnitude(float value) {
-  return value > 0 && std::bit_cast<uint32_t>(value) < kInfinityBits;
+  return value > 0 && std::bit_cast<uint32_t>(value) < l8::kInfinity;
 }
 
 Status SignCodec::take_votes(ByteReader& bytes, uint32_t elements, Votes& votes) {
@@ -102,7 +100,7 @@ Status SignCodec::take_votes(ByteReader& bytes, uint32_t elements, Votes& votes)
   }
   votes.magnitude = load<float>(rest);
   const std::byte* const packed = rest + 4;
-  if (!is_magnitude(votes.magnitude) || !unused_bits_are_clear(packed, elements, bits)) {
+  if (!is_magnitude(votes.magnitude) || !padding_is_zero(packed, size_t{elements} * bits)) {
     return corrupt("a magnitude or bits");
   }
   for (size_t i = 0; i < elements; ++i) {
@@ -121,7 +119,7 @@ Result<BlockOutcome> SignCodec::hop(const BlockInput& input, std::byte* out, Blo
   Votes votes;
   if (input.arrived != nullptr) {
     GRADWIRE_RETURN_IF_ERROR(take_votes(*input.arrived, elements, votes));
-    if (votes.voters == kMostVoters) {
+    if (bits_of(votes.voters + 1) > most_bits_) {
       return Status(corrupt("more voters than nodes"));
     }
   } else {
@@ -129,7 +127,7 @@ Result<BlockOutcome> SignCodec::hop(const BlockInput& input, std::byte* out, Blo
   }
   start_sum(input);
   BlockOutcome outcome;
-  outcome.not_finite = max_magnitude(sum, elements) >= kInfinityBits;
+  outcome.not_finite = max_magnitude(sum, elements) >= l8::kInfinity;
   // A block of zeros does not vote: an element that nobody has a gradient for must not move.
   const float mean = outcome.not_finite ? 0.0F : mean_magnitude(sum, elements);
   if (mean > 0) {
@@ -195,8 +193,8 @@ Status SignCodec::decode(ByteReader& bytes, uint32_t elements, float factor, flo
 
 }  // namespace
 
-std::unique_ptr<BlockCodec> make_sign(const CodecSettings&) {
-  return std::make_unique<SignCodec>();
+std::unique_ptr<BlockCodec> make_sign(const CodecUse& use) {
+  return std::make_unique<SignCodec>(use);
 }
 
 }  // namespace gradwire::compress

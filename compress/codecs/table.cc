@@ -3,27 +3,32 @@
 #include <array>
 
 #include "compress/codecs/codec.h"
+#include "compress/geometry.h"
 
 namespace gradwire::compress {
 namespace {
 
+constexpr uint32_t kDense = 4096;
+constexpr uint32_t kFloats = 4;      // a decoded block
+constexpr uint32_t kPositions = 12;  // arrived, selected, and to select from
+constexpr auto kSparse = static_cast<uint32_t>(kSparseRawBlock);
+constexpr auto kSparse8 = static_cast<uint32_t>(kSparseL8Block);
+constexpr auto kHop = CodecKind::kHop;
+constexpr auto kAll = Selection::kAll;
+
 constexpr std::array<CodecRow, 12> kTable = {{
-    {"none", CodecKind::kHop, Selection::kAll, "", false, "exact", nullptr},
-    {"fp16", CodecKind::kHop, Selection::kAll, "", false, "16-bit floats at the block's own scale",
-     make_fp16},
-    {"bf16", CodecKind::kHop, Selection::kAll, "", false, "the upper 16 bits of a float", make_bf16},
-    {"l8", CodecKind::kHop, Selection::kAll, "", true, "8 bits an element, logarithmic", make_l8},
-    {"int8", CodecKind::kHop, Selection::kAll, "", true, "8 bits an element, linear in 256s", make_int8},
-    {"int4", CodecKind::kHop, Selection::kAll, "", true, "4 bits an element, linear in 32s", make_int4},
-    {"onebit", CodecKind::kHop, Selection::kAll, "", false, "signs and their mean magnitude", make_onebit},
-    {"sign", CodecKind::kTally, Selection::kAll, "", false, "the majority of the nodes' signs", make_sign},
-    {"lads", CodecKind::kHop, Selection::kRms, "none", false,
-     "sparse, elements over a threshold of their layer", make_sparse_raw},
-    {"laco", CodecKind::kHop, Selection::kRms, "l8", false, "lads with values in 8 bits", make_sparse_l8},
-    {"topk", CodecKind::kHop, Selection::kTop, "l8", false,
-     "sparse, the largest elements of every block, values in 8 bits", make_sparse_l8},
-    {"dropping", CodecKind::kHop, Selection::kSampled, "none", false,
-     "sparse, elements over a sampled quantile", make_sparse_raw},
+    {"none", kHop, kAll, "", false, static_cast<uint32_t>(kRawBlock), 0, nullptr},
+    {"fp16", kHop, kAll, "", false, kDense, kFloats, make_fp16},
+    {"bf16", kHop, kAll, "", false, kDense, kFloats, make_bf16},
+    {"l8", kHop, kAll, "", true, static_cast<uint32_t>(kL8Block), kFloats, make_l8},
+    {"int8", kHop, kAll, "", true, kDense, kFloats, make_int8},
+    {"int4", kHop, kAll, "", true, kDense, kFloats, make_int4},
+    {"onebit", kHop, kAll, "", false, kDense, kFloats, make_onebit},
+    {"sign", CodecKind::kTally, kAll, "", false, kDense, 1, make_sign},
+    {"lads", kHop, Selection::kRms, "none", false, kSparse, kPositions, make_sparse_raw},
+    {"laco", kHop, Selection::kRms, "l8", false, kSparse8, kPositions + 1, make_sparse_l8},
+    {"topk", kHop, Selection::kTop, "l8", false, kSparse8, kPositions + 1, make_sparse_l8},
+    {"dropping", kHop, Selection::kSampled, "none", false, kSparse, kPositions, make_sparse_raw},
 }};
 
 }  // namespace

@@ -35,19 +35,6 @@ constexpr ByteTable set_bit_numbers() {
 // Their numbers, increasing; zeros behind.
 inline constexpr ByteTable kSetBits = set_bit_numbers();
 
-constexpr ByteTable expansions() {
-  ByteTable table{};
-  for (size_t byte = 0; byte < 256; ++byte) {
-    uint8_t next = 0;
-    for (uint8_t bit = 0; bit < 8; ++bit) {
-      table[byte][bit] = (byte >> bit & 1) != 0 ? next++ : 0x80;
-    }
-  }
-  return table;
-}
-// For each bit, how many set ones come before it; 0x80, which a shuffle turns into zero, where it is not set.
-inline constexpr ByteTable kExpand = expansions();
-
 // Where eight consecutive fields of a width up to 15 bits lie: four bytes for each, then a shift.
 struct FieldTable {
   std::array<uint8_t, 32> bytes;

@@ -39,16 +39,8 @@ class BlockScan {
   std::array<double, kPartials> partials_{};
 };
 
-// out[position] = D(code) + out[position] for each of `count` positions: a sparse block's addition to a tile
-// or block that holds the residual. `positions` are distinct; `offset` is what out[0] is the position of.
-void add_codes(const uint32_t* positions, const uint8_t* codes, size_t count, uint32_t scale, uint32_t offset,
-               float* out);
-
-// out[i] = D(code of i, or of zero where bit i is not set) + addend[i], for the elements from `begin` on of a
-// block in bitmap form. `begin` and, but for the block's end, `count` are multiples of 8. Returns the codes
-// used; kTooFewCodes if there are fewer than set bits. `out` may be `addend`.
-inline constexpr size_t kTooFewCodes = ~size_t{0};
-size_t decode_add_bitmap(const std::byte* bits, size_t begin, size_t count, const uint8_t* codes,
-                         size_t available, uint32_t scale, const float* addend, float* out);
+// out[position] = D(code) + out[position] for each of `count` positions, which are distinct: a sparse block's
+// addition to a block that holds the residual.
+void add_codes(const uint32_t* positions, const uint8_t* codes, size_t count, uint32_t scale, float* out);
 
 }  // namespace gradwire::compress::cpu

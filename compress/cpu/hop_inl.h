@@ -49,15 +49,8 @@ struct FromArrived {
   }
 };
 
-template <class Sums>
-struct HopState {
-  HWY_INLINE HopState() : largest(hn::Zero(DU())) {}  // an implicit one would not know the instruction set
-  VU largest;
-  Sums squares;
-};
-
-template <class From, class Sums>
-HWY_INLINE void sum_group(const L8Hop& hop, size_t i, const From& from, HopState<Sums>& state, float* sum) {
+template <class From>
+HWY_INLINE void sum_group(const L8Hop& hop, size_t i, const From& from, VU& largest, float* sum) {
   const DF df;
   VF a = from(hop, i);
   VF b = from(hop, i + kLanes);
@@ -74,50 +67,36 @@ HWY_INLINE void sum_group(const L8Hop& hop, size_t i, const From& from, HopState
   hn::Store(b, df, sum + i + kLanes);
   hn::Store(c, df, sum + i + 2 * kLanes);
   hn::Store(d, df, sum + i + 3 * kLanes);
-  state.largest = hn::Max(state.largest, hn::Max(hn::Max(magnitude_bits(a), magnitude_bits(b)),
-                                                 hn::Max(magnitude_bits(c), magnitude_bits(d))));
-  state.squares.template add<0>(a);
-  state.squares.template add<1>(b);
-  state.squares.template add<2>(c);
-  state.squares.template add<3>(d);
+  largest = hn::Max(largest, hn::Max(hn::Max(magnitude_bits(a), magnitude_bits(b)),
+                                     hn::Max(magnitude_bits(c), magnitude_bits(d))));
 }
 
-template <class Sums>
-HWY_INLINE size_t sum_groups(const L8Hop& given, HopState<Sums>& state, float* sum) {
+// The first pass over whole groups; returns how many elements those were.
+HWY_INLINE size_t sum_groups(const L8Hop& given, VU& largest, float* sum) {
   const L8Hop hop = given;  // a copy that no store can change
   size_t i = 0;
   if (hop.arrived == nullptr) {
     for (; i + kGroup <= hop.count; i += kGroup) {
-      sum_group(hop, i, FromResidual{}, state, sum);
+      sum_group(hop, i, FromResidual{}, largest, sum);
     }
     return i;
   }
   const Decoder<false> careful(hop.arrived_scale);
   if (!is_plain(hop.arrived_scale)) {
     for (; i + kGroup <= hop.count; i += kGroup) {
-      sum_group(hop, i, FromArrived<false>{careful}, state, sum);
+      sum_group(hop, i, FromArrived<false>{careful}, largest, sum);
     }
     return i;
   }
   const Decoder<true> plain_one(hop.arrived_scale);
   for (; i + kGroup <= hop.count; i += kGroup) {
     if (HWY_UNLIKELY(has_not_finite(hop.arrived + i))) {
-      sum_group(hop, i, FromArrived<false>{careful}, state, sum);
+      sum_group(hop, i, FromArrived<false>{careful}, largest, sum);
     } else {
-      sum_group(hop, i, FromArrived<true>{plain_one}, state, sum);
+      sum_group(hop, i, FromArrived<true>{plain_one}, largest, sum);
     }
   }
   return i;
-}
-
-// The first pass over whole groups; returns how many elements those were.
-template <class Sums>
-HWY_INLINE size_t first_pass(const L8Hop& hop, float* sum, L8HopSums& sums, double* partials) {
-  HopState<Sums> state;
-  const size_t whole = sum_groups(hop, state, sum);
-  state.squares.store(partials);
-  sums.largest = largest_lane(state.largest);
-  return whole;
 }
 
 inline L8HopSums l8_hop(const L8Hop& hop) {
@@ -125,8 +104,8 @@ inline L8HopSums l8_hop(const L8Hop& hop) {
   alignas(64) double partials[kPartials] = {};
   L8HopSums sums;
 
-  size_t i = hop.squares ? first_pass<Squares>(hop, sum, sums, partials)
-                         : first_pass<KeepNothing>(hop, sum, sums, partials);
+  VU largest = hn::Zero(DU());
+  size_t i = sum_groups(hop, largest, sum);
   const size_t whole = i;
   for (; i < hop.count; ++i) {
     float value = hop.residual[i];
@@ -135,11 +114,7 @@ inline L8HopSums l8_hop(const L8Hop& hop) {
     }
     sum[i] = plain::local_sum(value, hop.locals, hop.first + i);
   }
-  if (hop.squares) {
-    plain::add_squares(sum + whole, hop.count - whole, partials);
-    sums.squares = plain::total(partials);
-  }
-  sums.largest = HWY_MAX(sums.largest, plain::max_magnitude(sum + whole, hop.count - whole));
+  sums.largest = HWY_MAX(largest_lane(largest), plain::max_magnitude(sum + whole, hop.count - whole));
 
   const uint32_t scale = l8::scale_of(sums.largest);
   const HopAhead ahead{hop};

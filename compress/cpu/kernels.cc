@@ -40,7 +40,6 @@ constexpr Kernels kTable = {
     .scan = scan,
     .count_bits = count_bits,
     .set_bits = set_bits,
-    .expand = expand,
     .join_lows = join_lows,
     .widen_fp16 = widen_fp16,
     .widen_bf16 = widen_bf16,

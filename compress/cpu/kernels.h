@@ -25,12 +25,10 @@ struct L8Hop {
   size_t count = 0;
   uint8_t* codes = nullptr;  // Q(S); not `arrived`
   float* next = nullptr;     // S - D(Q(S)); may be `residual`
-  bool squares = false;      // whether their sum is wanted
 };
 struct L8HopSums {
   uint32_t largest = 0;  // magnitude bits of S; its exponent is the scale
-  double squares = 0;    // of S, if wanted
-  double rest = 0;       // of S - D(Q(S))
+  double rest = 0;       // squares of S - D(Q(S))
 };
 
 // sum = (base + g1) + ..., its squares, and which elements reach a threshold.
@@ -70,8 +68,6 @@ struct Kernels {
   void (*set_bits)(const std::byte* bits, size_t bytes, uint32_t* out, size_t count);
   // out[i] = the next code where bit i is set, else 0; `codes` holds exactly `available`. False if the bits
   // want more. Bits from `elements` on are ignored.
-  bool (*expand)(const std::byte* bits, size_t elements, const uint8_t* codes, size_t available,
-                 uint8_t* out);
   // positions[i] = (positions[i] - i) << low | the i-th of the low-bit fields in `lows`, a string of `size`
   // bytes; low is 0 to 15. Whether the results increase strictly.
   bool (*join_lows)(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t count);

@@ -29,10 +29,6 @@ constexpr std::array<uint32_t, 16> decode_words() {
 }
 inline constexpr std::array<uint32_t, 16> kDecodeWords = decode_words();
 
-// The smallest mantissas that round up to j + 1 eighths of an octave: l8::kRound seen from the other side.
-inline constexpr std::array<uint32_t, 8> kRoundUpFrom = {0x05aac4, 0x11c3d4, 0x1ef533, 0x2d583f,
-                                                         0x3d08a4, 0x4e248d, 0x60ccdf, 0x75257e};
-
 // The same indexed by the code, which is one less mod 8 than its index: scale and code only add multiples of
 // 8 and 8 * scale - 119.
 constexpr std::array<uint32_t, 16> code_words() {
@@ -56,7 +52,7 @@ inline constexpr uint32_t kRoundOffset = 0x066666;
 constexpr std::array<uint32_t, 16> round_words() {
   std::array<uint32_t, 8> words{};
   for (uint32_t j = 0; j < 8; ++j) {
-    words[j] = ((j + 1) << 20) - kRoundUpFrom[j] - kRoundOffset;
+    words[j] = ((j + 1) << 20) - l8::kRoundUpFrom[j] - kRoundOffset;
   }
   return twice(words);
 }
@@ -64,9 +60,9 @@ inline constexpr std::array<uint32_t, 16> kRoundWords = round_words();
 
 constexpr bool every_eighth_has_one_threshold() {
   for (uint32_t j = 0; j < 8; ++j) {
-    if ((kRoundUpFrom[j] + kRoundOffset) >> 20 != j ||
-        l8::encode((100U << 23) + kRoundUpFrom[j], 100) != 120 + j ||
-        l8::encode((100U << 23) + kRoundUpFrom[j] - 1, 100) != 119 + j) {
+    if ((l8::kRoundUpFrom[j] + kRoundOffset) >> 20 != j ||
+        l8::encode((100U << 23) + l8::kRoundUpFrom[j], 100) != 120 + j ||
+        l8::encode((100U << 23) + l8::kRoundUpFrom[j] - 1, 100) != 119 + j) {
       return false;
     }
   }
@@ -77,7 +73,7 @@ static_assert(every_eighth_has_one_threshold());
 // The smallest magnitude bits that a block of this scale does not send as zero; scale >= 16.
 constexpr uint32_t smallest_sent(uint32_t scale) {
   const uint32_t below = 8 * scale - 119;  // the index of code 0
-  return (below >> 3 << 23) | kRoundUpFrom[below & 7];
+  return (below >> 3 << 23) | l8::kRoundUpFrom[below & 7];
 }
 static_assert(l8::encode(smallest_sent(100), 100) == 1 && l8::encode(smallest_sent(100) - 1, 100) == 0);
 

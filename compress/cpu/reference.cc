@@ -70,7 +70,6 @@ void l8_decode_scaled(const uint8_t* codes, size_t count, uint32_t scale, float 
 }
 
 L8HopSums l8_hop(const L8Hop& hop) {
-  std::array<double, kPartials> squares{};
   std::array<double, kPartials> rest{};
   L8HopSums sums;
   for (size_t i = 0; i < hop.count; ++i) {
@@ -80,9 +79,7 @@ L8HopSums l8_hop(const L8Hop& hop) {
     }
     hop.next[i] = local_sum(value, hop.locals, hop.first + i);
   }
-  add_squares(hop.next, hop.count, squares.data());
   sums.largest = max_magnitude(hop.next, hop.count);
-  sums.squares = hop.squares ? total(squares.data()) : 0;
   l8_encode(hop.next, hop.count, l8::scale_of(sums.largest), hop.codes);
   add_squares(hop.next, hop.count, rest.data());
   sums.rest = total(rest.data());
@@ -124,23 +121,6 @@ void set_bits(const std::byte* bits, size_t bytes, uint32_t* out, size_t /*count
       *out++ = static_cast<uint32_t>(at * 8) + static_cast<uint32_t>(std::countr_zero(word));
     }
   }
-}
-
-bool expand_from(const std::byte* bits, size_t begin, size_t elements, const uint8_t* codes, size_t available,
-                 size_t next, uint8_t* out) {
-  for (size_t i = begin; i < elements; ++i) {
-    const bool set = (std::to_integer<unsigned>(bits[i / 8]) >> (i % 8) & 1) != 0;
-    if (set && next == available) {
-      return false;
-    }
-    out[i] = set ? codes[next] : 0;
-    next += set ? 1 : 0;
-  }
-  return true;
-}
-
-bool expand(const std::byte* bits, size_t elements, const uint8_t* codes, size_t available, uint8_t* out) {
-  return expand_from(bits, 0, elements, codes, available, 0, out);
 }
 
 bool join_lows_from(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t begin,
@@ -205,7 +185,6 @@ const Kernels& reference() {
       .scan = plain::scan,
       .count_bits = plain::count_bits,
       .set_bits = plain::set_bits,
-      .expand = plain::expand,
       .join_lows = plain::join_lows,
       .widen_fp16 = plain::widen_fp16,
       .widen_bf16 = plain::widen_bf16,

@@ -28,7 +28,6 @@ uint32_t scan(const Scan& scan, double* partials, uint32_t* positions);
 
 size_t count_bits(const std::byte* bits, size_t bytes);
 void set_bits(const std::byte* bits, size_t bytes, uint32_t* out, size_t count);
-bool expand(const std::byte* bits, size_t elements, const uint8_t* codes, size_t available, uint8_t* out);
 bool join_lows(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t count);
 
 void widen_fp16(const std::byte* from, float* out, size_t count);
@@ -36,8 +35,7 @@ void widen_bf16(const std::byte* from, float* out, size_t count);
 void narrow_fp16(const float* values, float divisor, std::byte* out, size_t count);
 void narrow_bf16(const float* values, float divisor, std::byte* out, size_t count);
 
-// For the tails of vectorised loops, from element `i` on.
-// The sum of element `i` of a hop or a scan.
+// For the tails of vectorised loops. The sum of element `i` of a hop or a scan.
 inline float local_sum(float value, std::span<const void* const> locals, uint64_t at) {
   for (const void* local : locals) {
     value = value + static_cast<const float*>(local)[at];
@@ -51,9 +49,6 @@ inline double total(const double* partials) {
   }
   return sum;
 }
-// Bits from `begin` on; `next` counts the codes taken.
-bool expand_from(const std::byte* bits, size_t begin, size_t elements, const uint8_t* codes, size_t available,
-                 size_t next, uint8_t* out);
 // Fields from `begin` on; position[begin - 1] is final.
 bool join_lows_from(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t begin,
                     size_t count);

@@ -156,21 +156,6 @@ inline void set_bits(const std::byte* bits, size_t bytes, uint32_t* out, size_t 
   }
 }
 
-inline bool expand(const std::byte* bits, size_t elements, const uint8_t* codes, size_t available,
-                   uint8_t* out) {
-  const hn::FixedTag<uint8_t, 8> d8;
-  size_t next = 0;
-  size_t i = 0;
-  for (; i + 8 <= elements && available - next >= 8; i += 8) {
-    const auto byte = std::to_integer<size_t>(bits[i / 8]);
-    const auto taken =
-        hn::TableLookupBytesOr0(hn::LoadU(d8, codes + next), hn::LoadU(d8, kExpand[byte].data()));
-    hn::StoreU(taken, d8, out + i);
-    next += kBitCount[byte];
-  }
-  return plain::expand_from(bits, i, elements, codes, available, next, out);
-}
-
 // 8 fields of `low` bits are `low` bytes, so every eight of them start at a byte, and each lies within the
 // four bytes that the shuffle puts into its lane.
 inline bool join_lows(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t count) {

@@ -1,6 +1,5 @@
 #include "daemon/control/bucket_reducer.h"
 
-#include <algorithm>
 #include <vector>
 
 namespace gradwire::control {
@@ -24,6 +23,16 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   settings.norm_of = policy.norm_of == "gradient" ? compress::NormOf::kGradient : compress::NormOf::kSum;
   settings.sparse_rows = policy.sparse_rows == "on";
   settings.momentum = policy.momentum;
+  return settings;
+}
+
+std::vector<compress::CodecSettings> layer_settings(const Manifest& manifest,
+                                                    const config::CompressionPolicy& policy) {
+  std::vector<compress::CodecSettings> settings;
+  settings.reserve(manifest.layers.size());
+  for (const auto& [name, elements] : manifest.layers) {
+    settings.push_back(codec_settings(config::resolve_policy(policy, name)));
+  }
   return settings;
 }
 
@@ -53,11 +62,7 @@ Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& ma
   if (!is_compressible(manifest)) {
     return compress::make_exact_reducer(shape, static_cast<compress::Dtype>(manifest.dtype));
   }
-  std::vector<compress::CodecSettings> settings;
-  for (const auto& [name, elements] : manifest.layers) {
-    settings.push_back(codec_settings(config::resolve_policy(policy, name)));
-  }
-  return compress::make_compressor(shape, settings);
+  return compress::make_compressor(shape, layer_settings(manifest, policy));
 }
 
 Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& manifest, uint32_t nodes,
@@ -78,15 +83,7 @@ uint64_t residual_bytes(const Manifest& manifest, const config::CompressionPolic
   if (!is_compressible(manifest)) {
     return 0;
   }
-  const bool any = std::any_of(manifest.layers.begin(), manifest.layers.end(), [&policy](const auto& layer) {
-    return layer.second > 0 && config::resolve_policy(policy, layer.first).codec != "none";
-  });
-  const bool momentum = std::any_of(
-      manifest.layers.begin(), manifest.layers.end(),
-      [&policy](const auto& layer) { return config::resolve_policy(policy, layer.first).momentum > 0; });
-  // As of the last commit and of the operation in flight: the residual, and the momentum.
-  const uint64_t arrays = (any ? 2 : 0) + (momentum ? 2 : 0);
-  return arrays * sizeof(float) * manifest_elements(manifest);
+  return compress::held_bytes(bucket_shape(manifest, 1, 0), layer_settings(manifest, policy));
 }
 
 }  // namespace gradwire::control

@@ -20,7 +20,7 @@ Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& man
                                                              uint32_t max_payload,
                                                              std::span<const uint32_t> rank_node);
 
-// Memory that make_reducer's result will hold for residuals, at most.
+// Memory that make_reducer's result will hold: residuals, momentum and what its codecs work in.
 uint64_t residual_bytes(const Manifest& manifest, const config::CompressionPolicy& policy);
 
 // Whether it can have residuals at all.

@@ -24,13 +24,6 @@ CodecSettings small_too(std::string name, double density = 0.05) {
   return settings;
 }
 
-bool run(LoopbackRing& ring, RingBuffers& buffers, ReduceOp op = ReduceOp::kSum) {
-  const auto done = ring.run(operation(op, buffers.ranks()), buffers.locals(), buffers.result_starts());
-  EXPECT_TRUE(done.ok()) << done.status().message();
-  EXPECT_TRUE(buffers.results_equal());
-  return done.ok() && *done;
-}
-
 double largest_residual(LoopbackRing& ring) {
   double largest = 0;
   for (size_t n = 0; n < ring.size(); ++n) {
@@ -56,7 +49,7 @@ TEST_P(CodecTable, GivesAllNodesTheSameBitsForAwkwardInputs) {
       size_t next = 0;
       buffers.fill([&] { return kind[next++ % kind.size()]; });
       for (int step = 0; step < 3; ++step) {
-        ASSERT_TRUE(run(ring, buffers)) << kind[0];
+        ASSERT_TRUE(run_sum(ring, buffers)) << kind[0];
         for (const float value : buffers.results[0]) {
           ASSERT_TRUE(std::isfinite(value)) << kind[0];
         }
@@ -72,12 +65,12 @@ TEST_P(CodecTable, TellsAnInfinityAndKeepsItsResidual) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   buffers.fill([&] { return normal(random); });
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   const auto before = ring.node(0).residual();
   const std::vector<float> kept(before.begin(), before.end());
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     buffers.gradients[1][0][4321] = bad;
-    EXPECT_FALSE(run(ring, buffers));
+    EXPECT_FALSE(run_sum(ring, buffers));
     const auto after = ring.node(0).residual();
     EXPECT_TRUE(std::equal(after.begin(), after.end(), kept.begin(), kept.end()));
   }
@@ -92,7 +85,7 @@ TEST_P(CodecTable, KeepsTheResidualOfAConstantZeroBounded) {
   buffers.fill([&] { return at++ % 3 == 0 ? 1.0F : 0.0F; });
   double early = 0;
   for (int step = 1; step <= 10000; ++step) {
-    ASSERT_TRUE(run(ring, buffers));
+    ASSERT_TRUE(run_sum(ring, buffers));
     if (step == 1000) {
       early = largest_residual(ring);
     }
@@ -105,7 +98,7 @@ TEST_P(CodecTable, MovesNothingWhereNobodyHasAGradient) {
   LoopbackRing ring = compressed_ring(shape, small_too(GetParam()));
   RingBuffers buffers(shape, 2);
   buffers.fill([] { return 0.0F; });
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   EXPECT_TRUE(
       std::all_of(buffers.results[0].begin(), buffers.results[0].end(), [](float x) { return x == 0; }));
   EXPECT_EQ(largest_residual(ring), 0);
@@ -120,7 +113,7 @@ TEST_P(CodecTable, LosesWhatItDoesNotSendWithoutErrorFeedback) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   buffers.fill([&] { return normal(random); });
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   EXPECT_EQ(largest_residual(ring), 0);
   EXPECT_EQ(ring.node(0).stats().residual_norm, 0);
 }
@@ -139,7 +132,7 @@ Relative error_of(const CodecSettings& settings, const std::vector<float>& value
   LoopbackRing ring = compressed_ring(shape, settings);
   RingBuffers buffers(shape, 1);
   buffers.gradients[0][0] = values;
-  EXPECT_TRUE(run(ring, buffers));
+  EXPECT_TRUE(run_sum(ring, buffers));
   Relative error;
   double squares = 0;
   double energy = 0;
@@ -164,6 +157,22 @@ std::vector<float> gauss(size_t count, float sigma = 1) {
 TEST(Fp16, HasElevenBitsWhateverTheScale) {
   for (const float sigma : {1.0F, 1e-20F, 1e20F}) {
     EXPECT_LT(error_of(codec("fp16"), gauss(20000, sigma)).rms, 3e-4) << sigma;
+  }
+}
+
+TEST(Codecs, KeepTheLargestFloatsFinite) {
+  const float most = std::numeric_limits<float>::max();
+  for (const std::string& name : all_codecs()) {
+    const BucketShape shape = shape_of({5000}, 1);
+    LoopbackRing ring = compressed_ring(shape, small_too(name));
+    RingBuffers buffers(shape, 1);
+    size_t next = 0;
+    buffers.fill([&] { return next++ % 2 == 0 ? most : -most; });
+    ASSERT_TRUE(run_sum(ring, buffers)) << name;
+    for (const float value : buffers.results[0]) {
+      ASSERT_TRUE(std::isfinite(value)) << name;
+    }
+    EXPECT_TRUE(std::isfinite(largest_residual(ring))) << name;
   }
 }
 
@@ -202,7 +211,7 @@ TEST(OneBit, SendsSignsAtTheMeanMagnitude) {
   LoopbackRing ring = compressed_ring(shape, codec("onebit"));
   RingBuffers buffers(shape, 1);
   buffers.gradients[0][0] = {1, -3, 2, -2};
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   EXPECT_EQ(buffers.results[0], (std::vector<float>{2, -2, 2, -2}));
   const auto left = ring.node(0).residual();
   EXPECT_EQ(std::vector<float>(left.begin(), left.end()), (std::vector<float>{-1, -1, 0, 0}));
@@ -215,7 +224,7 @@ TEST(Sign, FollowsTheMajorityAtTheSumOfTheMagnitudes) {
   buffers.gradients[0][0] = {1, 1, -1, -1};
   buffers.gradients[1][0] = {2, -2, 2, -2};
   buffers.gradients[2][0] = {-3, 3, 3, -3};
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   EXPECT_EQ(buffers.results[0], (std::vector<float>{6, 6, 6, -6}));
 }
 
@@ -225,7 +234,7 @@ TEST(Sign, FavoursNoSideInATie) {
   RingBuffers buffers(shape, 1);
   std::fill(buffers.gradients[0][0].begin(), buffers.gradients[0][0].end(), 1.0F);
   std::fill(buffers.gradients[1][0].begin(), buffers.gradients[1][0].end(), -1.0F);
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   EXPECT_EQ(std::count(buffers.results[0].begin(), buffers.results[0].end(), 2.0F), 500);
 }
 
@@ -247,8 +256,48 @@ TEST(Sign, SendsFewerBytesThanFloatsByTheWidthOfItsCounts) {
   for (auto& node : buffers.gradients) {
     node[0] = values;
   }
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   EXPECT_EQ(finished, elements_of(shape) / 8 + 5 * elements_of(shape) / 4096);
+}
+
+Code decoded(const CodecSettings& settings, uint32_t nodes, uint64_t elements, std::vector<uint8_t> bytes) {
+  const auto reducer = make_compressor(shape_of({elements}, nodes), std::vector{settings}).value();
+  std::vector<float> result(elements);
+  EXPECT_TRUE(reducer->begin(operation(ReduceOp::kSum, nodes)).ok());
+  const Segment& segment = reducer->geometry().segments(0)[0];
+  EXPECT_EQ(segment.elements, elements);
+  return reducer->decode(segment, std::as_bytes(std::span(bytes)), result.data()).code();
+}
+
+TEST(Decoders, RefuseWhatNoSenderWrites) {
+  // sign: voters, magnitude 1.0, one bit each for eight elements.
+  EXPECT_EQ(decoded(codec("sign"), 1, 8, {1, 0, 0, 0x80, 0x3f, 0xa5}), Code::kOk);
+  EXPECT_EQ(decoded(codec("sign"), 1, 8, {2, 0, 0, 0x80, 0x3f, 0x11, 0x11}), Code::kCorrupt);  // not finished
+  EXPECT_EQ(decoded(codec("sign"), 1, 8, {1, 0, 0, 0x80, 0xbf, 0xa5}), Code::kCorrupt);
+  EXPECT_EQ(decoded(codec("sign"), 1, 7, {1, 0, 0, 0x80, 0x3f, 0xa5}), Code::kCorrupt);  // a bit too many
+  EXPECT_EQ(decoded(codec("fp16"), 1, 1, {141, 0x00, 0x3c}), Code::kOk);
+  EXPECT_EQ(decoded(codec("fp16"), 1, 1, {13, 0x00, 0x3c}), Code::kCorrupt);
+  EXPECT_EQ(decoded(codec("fp16"), 1, 1, {141, 0x00, 0x7c}), Code::kCorrupt);  // Inf
+  EXPECT_EQ(decoded(codec("fp16"), 1, 1, {254, 0x00, 0x78}), Code::kCorrupt);  // 2^128
+  EXPECT_EQ(decoded(codec("bf16"), 1, 1, {0x80, 0x7f}), Code::kCorrupt);
+  EXPECT_EQ(decoded(codec("int8"), 1, 1, {0, 0, 0x80, 0x3f, 0x81}), Code::kOk);
+  EXPECT_EQ(decoded(codec("int8"), 1, 1, {0, 0, 0x80, 0x3f, 0x80}), Code::kCorrupt);  // -128
+  EXPECT_EQ(decoded(codec("int8"), 1, 1, {0xff, 0xff, 0x7f, 0x7f, 1}), Code::kCorrupt);
+  EXPECT_EQ(decoded(codec("int4"), 1, 2, {0x80, 0x3f, 0x79}), Code::kOk);
+  EXPECT_EQ(decoded(codec("int4"), 1, 2, {0x80, 0x3f, 0x78}), Code::kCorrupt);  // -8
+  EXPECT_EQ(decoded(codec("onebit"), 1, 3, {0, 0, 0x80, 0x3f, 0x08}), Code::kCorrupt);
+}
+
+TEST(Sign, RefusesMoreVotersThanNodes) {
+  const auto reducer = make_compressor(shape_of({8}, 1), std::vector{codec("sign")}).value();
+  ASSERT_TRUE(reducer->begin(operation(ReduceOp::kSum, 1)).ok());
+  const std::vector<float> gradient(8, 1.0F);
+  const void* const local = gradient.data();
+  const Segment& segment = reducer->geometry().segments(0)[0];
+  std::vector<std::byte> out(segment.max_bytes);
+  const std::vector<uint8_t> arrived = {1, 0, 0, 0x80, 0x3f, 0xff};
+  EXPECT_EQ(reducer->hop(segment, std::as_bytes(std::span(arrived)), {&local, 1}, out.data()).status().code(),
+            Code::kCorrupt);
 }
 
 TEST(TopK, SendsTheLargestOfEveryBlock) {
@@ -256,7 +305,7 @@ TEST(TopK, SendsTheLargestOfEveryBlock) {
   LoopbackRing ring = compressed_ring(shape, codec("topk", 0.01));
   RingBuffers buffers(shape, 1);
   buffers.gradients[0][0] = gauss(elements_of(shape));
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   const auto& values = buffers.gradients[0][0];
   const auto& sent = buffers.results[0];
   for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 65536}, {65536, 10000}}) {
@@ -289,7 +338,7 @@ double settled_density(const BucketShape& shape, const std::vector<CodecSettings
         }
       }
     }
-    EXPECT_TRUE(run(ring, buffers));
+    EXPECT_TRUE(run_sum(ring, buffers));
     density += step >= steps / 2 ? ring.node(0).stats().density : 0;
   }
   return density / (steps - steps / 2);
@@ -312,11 +361,62 @@ TEST(Dropping, WithTheBucketsThresholdSendsWhereTheGradientIs) {
   for (size_t i = 0; i < values.size(); ++i) {
     buffers.gradients[0][0][i] = values[i] * (i < 40000 ? 1.0F : 1e-3F);
   }
-  ASSERT_TRUE(run(ring, buffers));
-  ASSERT_TRUE(run(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
+  ASSERT_TRUE(run_sum(ring, buffers));
   const auto& sent = buffers.results[0];
   EXPECT_GT(std::count_if(sent.begin(), sent.begin() + 40000, [](float x) { return x != 0; }), 1000);
   EXPECT_EQ(std::count_if(sent.begin() + 40000, sent.end(), [](float x) { return x != 0; }), 0);
+}
+
+// The edge layers' own factor weighs by their elements.
+TEST(Dropping, WithTheBucketsThresholdKeepsTheDensityOfTheWhole) {
+  const BucketShape shape = shape_of({10000, 100000, 10000}, 1);
+  CodecSettings settings = codec("dropping", 0.01);
+  settings.scope = ThresholdScope::kBucket;
+  const double aimed = (2 * 10000 * 0.04 + 100000 * 0.01) / 120000;
+  EXPECT_NEAR(settled_density(shape, {settings, settings, settings}, 60, {1, 1, 1}), aimed, 0.003);
+}
+
+TEST(Dropping, SortsNoMoreSamplesForALargeLayerThanForASmallerOne) {
+  const std::vector<CodecSettings> settings = {codec("dropping", 0.01)};
+  const uint64_t elements = 4'000'000;
+  EXPECT_EQ(held_bytes(shape_of({elements}, 1), settings), 8 * elements + 2 * 4 * 65536 + 12 * 8192);
+}
+
+// What a reducer holds follows from what is in the bucket, not from how large a block could be.
+TEST(HeldBytes, AreThoseOfTheLargestBlock) {
+  EXPECT_EQ(held_bytes(shape_of({3000}, 2), std::vector{codec("laco")}), 8 * 3000 + 13 * 3000U);
+  EXPECT_EQ(held_bytes(shape_of({100}, 2), std::vector{codec("laco")}), 8 * 100 + 4 * 100U);  // as l8
+  EXPECT_EQ(held_bytes(shape_of({100}, 2), std::vector{codec("none")}), 0U);
+  EXPECT_EQ(held_bytes(shape_of({100000, 100000}, 2), std::vector{codec("laco"), codec("topk")}),
+            8 * 200000 + 13 * 65536U);
+  CodecSettings momentum = codec("none");
+  momentum.momentum = 0.9;
+  EXPECT_EQ(held_bytes(shape_of({100}, 2), std::vector{momentum}), 8 * 100U);
+  const auto reducer = make_compressor(shape_of({3000}, 2), std::vector{codec("laco")}).value();
+  EXPECT_EQ(reducer->stats().residual_bytes, 8 * 3000 + 13 * 3000U);
+}
+
+TEST(Flush, LeavesNormsAndThresholdsAlone) {
+  for (const char* name : {"laco", "dropping"}) {
+    const BucketShape shape = shape_of({20000}, 1);
+    LoopbackRing ring = compressed_ring(shape, codec(name, 0.01));
+    RingBuffers buffers(shape, 1);
+    buffers.gradients[0][0] = gauss(20000);
+    for (int step = 0; step < 40; ++step) {
+      ASSERT_TRUE(run_sum(ring, buffers));
+    }
+    const LayerState before = ring.node(0).describe_state(0, 1).at(0);
+    OperationSettings flush = operation(ReduceOp::kSum, 1);
+    flush.flush = true;
+    ASSERT_TRUE(*ring.run(flush, buffers.locals(), buffers.result_starts()));
+    const LayerState after = ring.node(0).describe_state(0, 1).at(0);
+    EXPECT_EQ(after.alpha, before.alpha) << name;
+    EXPECT_EQ(after.squares, before.squares) << name;
+    EXPECT_EQ(after.operations, before.operations + 1) << name;
+    ASSERT_TRUE(run_sum(ring, buffers));
+    EXPECT_LT(ring.node(0).stats().density, 0.01) << name;
+  }
 }
 
 TEST(Settings, ThatNoCodecHasAreRefused) {

@@ -156,7 +156,10 @@ TEST_P(EveryCodec, StatsFollowTheCommit) {
     squares += static_cast<double>(value) * static_cast<double>(value);
   }
   EXPECT_NEAR(stats.residual_norm, std::sqrt(squares), 1e-9 * std::sqrt(squares));
-  EXPECT_EQ(stats.residual_bytes, GetParam() == "none" ? 0U : 2U * 6010 * 4);
+  // Both residuals, and what the codec works in, which goes by its largest block.
+  const uint64_t residuals = GetParam() == "none" ? 0U : 2U * 6010 * 4;
+  EXPECT_GE(stats.residual_bytes, residuals);
+  EXPECT_LE(stats.residual_bytes, residuals == 0 ? 0 : residuals + 16 * 6000);
 }
 
 TEST(Sparse, DensitySettlesAtTheTarget) {

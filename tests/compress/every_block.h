@@ -11,7 +11,7 @@
 namespace gradwire::compress {
 
 inline constexpr uint64_t kFuzzElements =
-    3000 + 5 + 4097 + 1 + 9001 + 1 + 2500 + 63 + 300 + 289 + 33 + 100 + 70 + 3100 + 2300;
+    3000 + 5 + 4097 + 1 + 9001 + 1 + 2500 + 63 + 300 + 289 + 33 + 100 + 70 + 3100 + 2300 + 500 + 40 + 60;
 
 BucketShape fuzz_shape();
 std::vector<CodecSettings> fuzz_settings(bool warm);

@@ -10,7 +10,9 @@ template <typename T, typename Draw>
 class TypedRing : public PairRing<T> {
  public:
   TypedRing(Dtype dtype, const BucketShape& shape, Draw draw)
-      : PairRing<T>(ring_of(shape, [&] { return make_exact_reducer(shape, dtype); }), shape) {
+      : PairRing<T>(
+            ring_of(shape, [&](const BucketShape& place) { return make_exact_reducer(place, dtype); }),
+            shape) {
     for (auto& gradient : this->gradients()) {
       for (T& value : gradient) {
         value = draw();

@@ -22,7 +22,7 @@ class HalfRing : public PairRing<uint16_t> {
   static LoopbackRing make(Dtype dtype, const BucketShape& shape, bool shards) {
     std::vector<uint32_t> rank_chunk(shape.nodes);
     std::iota(rank_chunk.begin(), rank_chunk.end(), 0U);
-    return ring_of(shape, [&] {
+    return ring_of(shape, [&](const BucketShape&) {
       return shards ? make_shard_reducer(shape, dtype, rank_chunk) : make_exact_reducer(shape, dtype);
     });
   }

@@ -33,6 +33,9 @@ class LoopbackRing {
   // Called with every finished segment.
   void observe(Observer observer) { observer_ = std::move(observer); }
 
+  // Called with every hop's number and bytes.
+  void observe_hops(std::function<void(uint32_t, size_t)> observer) { hops_ = std::move(observer); }
+
   // locals[node][rank] and results[node] are starts of whole buckets. True if the operation was committed,
   // false if it was not finite: then it was abandoned and the results poisoned.
   Result<bool> run(const OperationSettings& settings, const std::vector<std::vector<const void*>>& locals,
@@ -48,6 +51,9 @@ class LoopbackRing {
         for (uint32_t hop = 0; hop < nodes; ++hop) {
           const uint32_t at = (chunk + hop) % nodes;
           GRADWIRE_RETURN_IF_ERROR(hop_at(at, segment, locals[at], arrived, not_finite));
+          if (hops_) {
+            hops_(hop, arrived.size() - 1);
+          }
           count(arrived, hop + 1 < nodes ? 1 : 0);
         }
         finish_at((chunk + nodes - 1) % nodes, segment, arrived);
@@ -110,6 +116,7 @@ class LoopbackRing {
 
   std::vector<std::unique_ptr<BucketReducer>> nodes_;
   Observer observer_;
+  std::function<void(uint32_t, size_t)> hops_;
   uint64_t sent_bytes_ = 0;
   uint64_t sent_messages_ = 0;
 };

@@ -39,12 +39,12 @@ inline CodecSettings codec(std::string name, double density = 0.01, uint32_t war
   return settings;
 }
 
-// A ring of one reducer a node, made by `make`.
+// A ring of one reducer a node, made by `make` from the shape of that node.
 template <typename Make>
-LoopbackRing ring_of(const BucketShape& shape, Make make) {
+LoopbackRing ring_of(BucketShape shape, Make make) {
   std::vector<std::unique_ptr<BucketReducer>> nodes;
-  for (uint32_t i = 0; i < shape.nodes; ++i) {
-    auto made = make();
+  for (shape.node = 0; shape.node < shape.nodes; ++shape.node) {
+    auto made = make(shape);
     EXPECT_TRUE(made.ok()) << made.status().message();
     nodes.push_back(std::move(made).value());
   }
@@ -52,7 +52,7 @@ LoopbackRing ring_of(const BucketShape& shape, Make make) {
 }
 
 inline LoopbackRing compressed_ring(const BucketShape& shape, const std::vector<CodecSettings>& settings) {
-  return ring_of(shape, [&] { return make_compressor(shape, settings); });
+  return ring_of(shape, [&](const BucketShape& place) { return make_compressor(place, settings); });
 }
 
 inline LoopbackRing compressed_ring(const BucketShape& shape, const CodecSettings& settings) {
@@ -120,6 +120,15 @@ inline OperationSettings operation(ReduceOp op, uint32_t ranks, double scale = 1
   settings.ranks = ranks;
   settings.scale = scale;
   return settings;
+}
+
+// A step of float gradients, which all nodes must agree on; false: it was not finite.
+inline bool run_sum(LoopbackRing& ring, RingBuffers& buffers, double scale = 1.0) {
+  const auto done =
+      ring.run(operation(ReduceOp::kSum, buffers.ranks(), scale), buffers.locals(), buffers.result_starts());
+  EXPECT_TRUE(done.ok()) << done.status().message();
+  EXPECT_TRUE(buffers.results_equal());
+  return done.ok() && *done;
 }
 
 // Operations of a bucket of T on a ring with two ranks a node.

@@ -267,10 +267,6 @@ void sparse_kernels(const std::string& density_name, double density) {
       [=] { packed_codes::pack(*codes, packing, packed->data()); });
   add("bitmap_read", static_cast<double>(map->size()) + 4.0 * count, count,
       [=] { benchmark::DoNotOptimize(bitmap::read(map->data(), kSparseBlock, *back)); });
-  add("bitmap_decode_add", 8.0 * kSparseBlock + static_cast<double>(map->size() + count), kSparseBlock, [=] {
-    benchmark::DoNotOptimize(decode_add_bitmap(map->data(), 0, kSparseBlock, codes->data(), count, 117,
-                                               arrays().gradient.data(), arrays().next.data()));
-  });
 }
 
 void register_all() {

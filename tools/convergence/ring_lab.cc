@@ -144,7 +144,7 @@ Result<bool> gwlab::allreduce(const float* gradients, float* average) {
   }
   raw_bytes += 2 * (ring.size() - 1) * elements * sizeof(float);
   grants += grants_each;
-  const Result<bool> committed = ring.run(settings, locals, outputs);
+  Result<bool> committed = ring.run(settings, locals, outputs);
   if (!committed.ok() || !*committed) {
     return committed;
   }

@@ -79,6 +79,7 @@ class Planner {
       : shape_(shape), settings_(settings), builder_(shape.max_message_bytes) {
     plan_.elements = elements;
     plan_.nodes = shape.nodes;
+    plan_.direct = shape.direct;
     plan_.node = shape.node;
   }
 
@@ -126,6 +127,10 @@ class Planner {
       const auto number = static_cast<uint64_t>(&row - codec_table().data());
       const uint64_t steps = row.rounds ? settings_[i].steps_per_octave : 0;
       plan_.wire_variant = scramble(plan_.wire_variant + number + (steps << 32));
+    }
+    plan_.wire_variant += shape_.direct ? 1 : 0;
+    for (const CodecUses::Instance& instance : uses.instances) {
+      plan_.largest_coded = std::max(plan_.largest_coded, instance.use.largest);
     }
   }
 
@@ -271,6 +276,9 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
                                std::to_string(kMostVoters) + " nodes, not of " + std::to_string(shape.nodes) +
                                "; use another codec");
     }
+    if (row->kind == CodecKind::kTally && shape.direct) {
+      return refuse(layer, "codec " + s.codec + " counts votes along a ring; use algorithm ring, not direct");
+    }
   }
   return ok_status();
 }
@@ -294,8 +302,13 @@ uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> set
   }
   const CodecUses uses(shape, settings);
   uint64_t scratch = 0;
+  uint32_t largest = 0;
   for (const CodecUses::Instance& instance : uses.instances) {
     scratch += uint64_t{instance.row->scratch} * instance.use.largest;
+    largest = std::max(largest, instance.use.largest);
+  }
+  if (shape.direct && shape.nodes > 2) {
+    scratch += (elements / shape.nodes + kChunkAlignment + largest) * sizeof(float);
   }
   // Residual and momentum as of the last commit and of the operation in flight; samples, and a copy to sort.
   const uint64_t arrays = (uses.instances.empty() ? 0 : 2) + (momentum ? 2 : 0);

@@ -66,9 +66,11 @@ struct BucketPlan {
   std::vector<ResidualLayer> residual_layers;
   bool has_residual = false;
   std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
-  uint32_t largest_fresh = 0;  // elements of the largest block whose gradient's norm is wanted
+  uint32_t largest_coded = 0;                       // elements of the largest block that has a codec
+  uint32_t largest_fresh = 0;                       // of the largest block whose gradient's norm is wanted
   bool has_momentum = false;
   uint32_t nodes = 1, node = 0;
+  bool direct = false;   // shares go straight to the owner of their chunk
   bool tallies = false;  // one of them is a tally
   uint64_t wire_variant = 0;
 };
@@ -78,6 +80,11 @@ struct BucketPlan {
 inline constexpr uint64_t kMostSamples = 65536;
 constexpr uint64_t most_samples(uint64_t elements) {
   return std::min(elements / kSampleStride, kMostSamples);
+}
+
+// The chunk whose sum `node` finishes.
+constexpr uint32_t own_chunk(uint32_t node, uint32_t nodes) {
+  return (node + 1) % nodes;
 }
 
 // Refuses settings outside the ranges of CodecSettings, naming the layer.

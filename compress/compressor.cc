@@ -45,6 +45,7 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
       next_velocity_(plan_.has_momentum ? elements : 0),
       fresh_(plan_.largest_fresh),
       sampled_(plan_),
+      collected_(plan_),
       records_(plan_.blocks.size()),
       aimed_(plan_.layers.size()) {
   for (size_t i = 0; i < plan_.blocks.size(); ++i) {
@@ -66,6 +67,7 @@ Status Compressor::begin(const OperationSettings& settings) {
     return {Code::kInvalidArgument,
             "scale " + std::to_string(settings.scale) + " is not a positive finite number"};
   }
+  collected_.clear();
   scale_ = settings.scale;
   flush_ = settings.flush;
   factor_ = carried_.scale > 0 ? static_cast<float>(scale_ / carried_.scale) : 1.0F;
@@ -105,15 +107,21 @@ SparseRule Compressor::rule_for(const Block& block) const {
   return rule;
 }
 
-Result<BlockOutcome> Compressor::hop_raw(uint32_t index, ByteReader* arrived,
-                                         std::span<const void* const> locals, std::byte* out) {
+Result<BlockOutcome> Compressor::hop_raw(uint32_t index, const Sources& sources, std::byte* out) {
   const Block& block = plan_.blocks[index];
   BlockOutcome outcome;
   outcome.bytes = size_t{block.elements} * sizeof(float);
   const std::byte* from = nullptr;
-  if (arrived != nullptr && (from = arrived->take(outcome.bytes)) == nullptr) {
+  if (sources.arrived != nullptr && (from = sources.arrived->take(outcome.bytes)) == nullptr) {
     return truncated("raw elements");
   }
+  if (sources.collected != nullptr) {
+    if (from != nullptr) {
+      add_bytes(from, sources.collected, sources.collected, block.elements);
+    }
+    from = reinterpret_cast<const std::byte*>(sources.collected);
+  }
+  const std::span<const void* const> locals = sources.locals;
   const void* const gathered = gather(block, locals, records_[index]);
   outcome.not_finite = gathered != nullptr
                            ? raw::hop<ReduceOp::kSum, float>(from, {&gathered, 1}, 0, block.elements, out)
@@ -141,14 +149,13 @@ const void* Compressor::gather(const Block& block, std::span<const void* const> 
   return fresh;
 }
 
-Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
-                                           std::span<const void* const> locals, std::byte* out) {
+Result<BlockOutcome> Compressor::hop_coded(uint32_t index, const Sources& sources, std::byte* out) {
   const Block& block = plan_.blocks[index];
   BlockRecord& record = records_[index];
   SparseRule rule;
   BlockInput input;
-  input.arrived = arrived;
-  input.locals = locals;
+  input.arrived = sources.arrived;
+  input.locals = sources.locals;
   input.first = block.first;
   input.elements = block.elements;
   input.next = next_.data() + block.first;
@@ -158,6 +165,10 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
     multiply(input.residual, factor_, input.next, block.elements);
     input.residual = input.next;
   }
+  if (sources.collected != nullptr) {
+    add(input.residual, sources.collected, input.next, block.elements);
+    input.residual = input.next;
+  }
   if (block.piece != kNoPiece) {
     rule = rule_for(block);
     input.rule = &rule;
@@ -165,7 +176,7 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
     input.samples = place.samples;
     input.sample_stride = place.stride;
   }
-  const void* const gathered = gather(block, locals, record);
+  const void* const gathered = gather(block, sources.locals, record);
   if (gathered != nullptr) {
     input.locals = {&gathered, 1};
     input.first = 0;
@@ -182,15 +193,20 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, ByteReader* arrived,
 Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::byte> arrived,
                                    std::span<const void* const> locals, std::byte* out) {
   ByteReader reader(arrived);
-  ByteReader* const source = arrived.empty() ? nullptr : &reader;
+  Sources sources;
+  sources.arrived = arrived.empty() ? nullptr : &reader;
+  sources.locals = locals;
   HopOutcome outcome;
-  // A sparse sum fills in on its way: with a constant threshold its density would grow along the ring.
-  const uint32_t hops = (plan_.node + plan_.nodes - segment.chunk) % plan_.nodes;
+  // A sparse sum fills in on its way: with a constant threshold its density would grow along the ring. What
+  // goes straight to its owner is this node's own.
+  const bool own = segment.chunk == own_chunk(plan_.node, plan_.nodes);
+  const uint32_t hops = plan_.direct && !own ? 0 : (plan_.node + plan_.nodes - segment.chunk) % plan_.nodes;
   hop_factor_ = std::sqrt(static_cast<double>(hops) + 1);
   for (uint32_t i = segment.first_block; i < segment.first_block + segment.blocks; ++i) {
     const Block& block = plan_.blocks[i];
-    const Result<BlockOutcome> done = block.codec == 0 ? hop_raw(i, source, locals, out + outcome.bytes)
-                                                       : hop_coded(i, source, locals, out + outcome.bytes);
+    sources.collected = collected_.from(segment, block.first);
+    const Result<BlockOutcome> done = block.codec == 0 ? hop_raw(i, sources, out + outcome.bytes)
+                                                       : hop_coded(i, sources, out + outcome.bytes);
     if (!done.ok()) {
       return done.status();
     }

@@ -10,6 +10,7 @@
 
 #include "compress/bucket_plan.h"
 #include "compress/carried.h"
+#include "compress/collected.h"
 #include "compress/reducer.h"
 #include "compress/sampled.h"
 
@@ -30,6 +31,10 @@ class Compressor final : public BucketReducer {
   Status begin(const OperationSettings& settings) override;
   Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
                          std::span<const void* const> locals, std::byte* out) override;
+  Status collect(const Segment& segment, std::span<const std::byte> share) override {
+    return collected_.add(plan_, segment, share);
+  }
+  bool collects() const override { return collected_.collects(); }
   Status decode(const Segment& segment, std::span<const std::byte> bytes, void* result) override;
   uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t size) override;
   void commit() override;
@@ -47,10 +52,14 @@ class Compressor final : public BucketReducer {
   }
 
  private:
-  Result<BlockOutcome> hop_raw(uint32_t index, ByteReader* arrived, std::span<const void* const> locals,
-                               std::byte* out);
-  Result<BlockOutcome> hop_coded(uint32_t index, ByteReader* arrived, std::span<const void* const> locals,
-                                 std::byte* out);
+  // What a block's sum takes in besides the residual.
+  struct Sources {
+    ByteReader* arrived = nullptr;  // null: nothing
+    float* collected = nullptr;     // of the block; null: nothing
+    std::span<const void* const> locals;
+  };
+  Result<BlockOutcome> hop_raw(uint32_t index, const Sources& sources, std::byte* out);
+  Result<BlockOutcome> hop_coded(uint32_t index, const Sources& sources, std::byte* out);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);
   const void* gather(const Block& block, std::span<const void* const> locals, BlockRecord& record);
   SparseRule rule_for(const Block& block) const;
@@ -67,6 +76,7 @@ class Compressor final : public BucketReducer {
       next_velocity_;         // momentum correction: as of the last commit, of the operation in progress
   std::vector<float> fresh_;  // a block's gradient, where its norm is wanted
   SampledThresholds sampled_;
+  CollectedShares collected_;
 
   std::vector<BlockRecord> records_;  // of the operation in progress, by block
   std::vector<double> aimed_;         // density by sparse layer in the operation in progress

@@ -164,6 +164,17 @@ class BucketReducer {
   virtual Result<HopOutcome> hop(const Segment& segment, std::span<const std::byte> arrived,
                                  std::span<const void* const> locals, std::byte* out) = 0;
 
+  // Where nodes send their shares straight to the owner of a chunk (BucketShape::direct), and there are more
+  // than two of them: adds another node's share of a segment of this node's own chunk, (node + 1) mod nodes,
+  // to what hop() of that segment takes in. All shares but one come this way, before that hop() and in an
+  // order that is the same in every run; the last one is the hop's `arrived`. kCorrupt as hop();
+  // kUnsupported: this reducer does not collect, or not this segment.
+  virtual Status collect(const Segment& segment, std::span<const std::byte> share) {
+    (void)share;
+    return {Code::kUnsupported, "this bucket collects no shares of chunk " + std::to_string(segment.chunk)};
+  }
+  virtual bool collects() const { return false; }
+
   // Decodes the finished sum of a segment into its place in `result` (start of the whole bucket), divided for
   // an average. Each block's bytes are validated before it is written: kCorrupt names what was wrong, and may
   // leave earlier blocks of the segment in `result`.
@@ -215,6 +226,9 @@ struct BucketShape {
   uint32_t nodes = 1;              // chunks of the ring
   uint32_t max_message_bytes = 0;  // a segment's max_bytes stays at or below this; at least 70,000
   uint32_t node = 0;               // this node's place in the ring, below `nodes`
+  // Shares go straight to the owner of their chunk, who collects them; the segments are those of a ring.
+  // Compressors only, and not for codecs that count votes.
+  bool direct = false;
 };
 
 // Exact reduction of any dtype (codec none). Elements of the message are the dtype's bytes, little-endian.
@@ -233,7 +247,7 @@ Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,
                                                        std::span<const CodecSettings> settings);
 
 // Memory, in bytes, that make_compressor's result holds and that grows with the bucket: residuals, momentum,
-// samples, the codecs' scratch. A codec that does not exist holds none.
+// samples, the codecs' scratch, collected shares. A codec that does not exist holds none.
 uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> settings);
 
 // The names that CodecSettings::codec may have, for error messages and --help.

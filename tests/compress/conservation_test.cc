@@ -102,6 +102,17 @@ TEST_P(HopCodecs, ConserveForEveryNumberOfNodes) {
   }
 }
 
+TEST_P(HopCodecs, ConserveWhereSharesGoStraightToTheirOwners) {
+  for (uint32_t nodes = 1; nodes <= 8; ++nodes) {
+    BucketShape shape = shape_of({0, 1, 3, 77, 2049, 4097}, nodes);
+    shape.direct = true;
+    CodecSettings settings = codec(GetParam(), 0.02, 10);
+    settings.rounding = nodes % 2 == 0 ? Rounding::kNearest : Rounding::kStochastic;
+    expect_conservation(shape, std::vector<CodecSettings>(shape.layers.size(), settings), 60, 1 + nodes % 2,
+                        nodes);
+  }
+}
+
 std::vector<std::string> hop_codecs() {
   std::vector<std::string> names;
   for (const CodecRow& row : codec_table()) {

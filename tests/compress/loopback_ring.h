@@ -1,7 +1,8 @@
 // A ring of reducers in one process: what the engine does with them, without a network.
 //
 // Node i starts with chunk i; hop k of chunk c happens at node (c + k) mod P; the owner, (c + P - 1) mod P,
-// encodes last and finishes, and everybody decodes its bytes.
+// encodes last and finishes, and everybody decodes its bytes. Where reducers collect, all others send their
+// shares straight to the owner instead, who takes them in by their distance to the left.
 #pragma once
 
 #include <algorithm>
@@ -48,14 +49,8 @@ class LoopbackRing {
     for (uint32_t chunk = 0; chunk < nodes; ++chunk) {
       for (const Segment& segment : nodes_[0]->geometry().segments(chunk)) {
         std::vector<std::byte> arrived;
-        for (uint32_t hop = 0; hop < nodes; ++hop) {
-          const uint32_t at = (chunk + hop) % nodes;
-          GRADWIRE_RETURN_IF_ERROR(hop_at(at, segment, locals[at], arrived, not_finite));
-          if (hops_) {
-            hops_(hop, arrived.size() - 1);
-          }
-          count(arrived, hop + 1 < nodes ? 1 : 0);
-        }
+        GRADWIRE_RETURN_IF_ERROR(nodes_[0]->collects() ? reduce_directly(segment, locals, arrived, not_finite)
+                                                       : reduce_around(segment, locals, arrived, not_finite));
         finish_at((chunk + nodes - 1) % nodes, segment, arrived);
         count(arrived, nodes - 1);
         const auto bytes = std::span<const std::byte>(arrived).subspan(1);
@@ -83,6 +78,37 @@ class LoopbackRing {
   }
 
  private:
+  Status reduce_around(const Segment& segment, const std::vector<std::vector<const void*>>& locals,
+                       std::vector<std::byte>& arrived, bool& not_finite) {
+    const auto nodes = static_cast<uint32_t>(nodes_.size());
+    for (uint32_t hop = 0; hop < nodes; ++hop) {
+      const uint32_t at = (segment.chunk + hop) % nodes;
+      GRADWIRE_RETURN_IF_ERROR(hop_at(at, segment, locals[at], arrived, not_finite));
+      if (hops_) {
+        hops_(hop, arrived.size() - 1);
+      }
+      count(arrived, hop + 1 < nodes ? 1 : 0);
+    }
+    return ok_status();
+  }
+
+  Status reduce_directly(const Segment& segment, const std::vector<std::vector<const void*>>& locals,
+                         std::vector<std::byte>& arrived, bool& not_finite) {
+    const auto nodes = static_cast<uint32_t>(nodes_.size());
+    const uint32_t owner = (segment.chunk + nodes - 1) % nodes;
+    for (uint32_t distance = 1; distance < nodes; ++distance) {
+      const uint32_t from = (owner + nodes - distance) % nodes;
+      arrived.clear();
+      GRADWIRE_RETURN_IF_ERROR(hop_at(from, segment, locals[from], arrived, not_finite));
+      count(arrived, 1);
+      if (distance + 1 < nodes) {
+        const auto share = std::span<const std::byte>(arrived).subspan(1);
+        GRADWIRE_RETURN_IF_ERROR(nodes_[owner]->collect(segment, share));
+      }
+    }
+    return hop_at(owner, segment, locals[owner], arrived, not_finite);
+  }
+
   // Messages lie at odd addresses in buffers without a byte to spare, and end at a guard.
   Status hop_at(uint32_t at, const Segment& segment, std::span<const void* const> locals,
                 std::vector<std::byte>& arrived, bool& not_finite) {

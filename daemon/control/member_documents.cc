@@ -1,7 +1,6 @@
 // What the coordinator says to a member.
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "daemon/control/log.h"
@@ -160,15 +159,8 @@ Result<engine::JobSpec> Member::job_spec() {
   spec.key = epoch_key(epoch_->key);
   spec.nodes = nodes;
   spec.node_index = epoch_->index;
-  spec.node_names = node_names();
-  if (nodes > 1) {
-    const EpochNode& left = epoch_->nodes[(epoch_->index + nodes - 1) % nodes];
-    const EpochNode& right = epoch_->nodes[(epoch_->index + 1) % nodes];
-    spec.left_address = left.transport_address;
-    spec.right_address = right.transport_address;
-    std::set<std::string> hosts(left.data_hosts.begin(), left.data_hosts.end());
-    hosts.insert(right.data_hosts.begin(), right.data_hosts.end());
-    spec.neighbour_hosts.assign(hosts.begin(), hosts.end());
+  for (const EpochNode& node : epoch_->nodes) {
+    spec.members.push_back({node.name, node.transport_address, node.data_hosts});
   }
   for (const uint32_t rank : epoch_->nodes[epoch_->index].ranks) {
     auto session =

@@ -31,12 +31,16 @@ void Core::on_message(std::span<const std::byte> bytes, std::span<const std::byt
     return;
   }
   const bool grant = header.kind == static_cast<uint8_t>(MessageKind::kGrant);
-  const uint32_t sender = grant ? job->right_node : job->left_node;
-  if (job->spec.nodes == 1 || header.from_node != sender) {
-    fail(*job, Status(Code::kMismatch, "a " + std::string(message_kind_name(header.kind)) +
-                                           " message names node " + std::to_string(header.from_node) +
-                                           " as its sender, but only " + node_label(*job, sender) +
-                                           " may send it to " + node_label(*job, job->spec.node_index)));
+  const bool direct = (header.flags & kMessageDirect) != 0;
+  const uint32_t neighbour = grant ? job->right_node : job->left_node;
+  const uint32_t sender = header.from_node;
+  if (direct ? sender >= job->spec.nodes || sender == job->spec.node_index
+             : job->spec.nodes == 1 || sender != neighbour) {
+    fail(*job,
+         Status(Code::kMismatch, "a " + std::string(message_kind_name(header.kind)) + " message names node " +
+                                     std::to_string(sender) + " as its sender, but only " +
+                                     (direct ? "other nodes" : node_label(*job, neighbour)) +
+                                     " may send it to " + node_label(*job, job->spec.node_index)));
     return;
   }
   Bucket* bucket = job->buckets.find(header.bucket);
@@ -71,7 +75,13 @@ void Core::on_data(Bucket& bucket, const MessageHeader& header, std::span<const 
     return;
   }
   const bool known = bucket.spec.reducer != nullptr;
-  const bool next = operation.state != OperationState::kRunning && header.sequence == operation.sequence + 1;
+  // A ring's left neighbour has sent all of an operation before it sends anything of the next one. What is
+  // direct comes from anybody: its sender may be done while this node still waits for somebody else, and as
+  // many broadcasts ahead as there are nodes. Nobody ends a direct operation without this node.
+  const bool direct = (header.flags & kMessageDirect) != 0;
+  const bool between = operation.state != OperationState::kRunning || operation.signature.direct;
+  const uint64_t ahead = header.sequence - operation.sequence;  // wraps where it is behind
+  const bool next = direct ? ahead <= bucket.job->spec.nodes + 1 : between && ahead == 1;
   const bool may_wait = may_be_early(header) && payload.size() <= kSmallMessageBytes &&
                         bucket.early_count + 1 < bucket.job->spec.nodes &&
                         (!known || is_small(bucket, header.operation));
@@ -87,8 +97,8 @@ void Core::on_data(Bucket& bucket, const MessageHeader& header, std::span<const 
                (operation.state == OperationState::kRunning ? " is in operation " : " has done operation ") +
                std::to_string(operation.sequence) +
                (operation.sequence == 0 ? "" : ", " + describe(operation.signature) + ",") +
-               " and granted nothing else, but " + node_label(*bucket.job, bucket.job->left_node) +
-               " sent a " + std::string(message_kind_name(header.kind)) + " message of operation " +
+               " and granted nothing else, but " + node_label(*bucket.job, header.from_node) + " sent a " +
+               std::string(message_kind_name(header.kind)) + " message of operation " +
                std::to_string(header.sequence) + ", " + describe(signature_of(header)) + ", " +
                std::to_string(payload.size()) + " bytes"));
 }
@@ -98,10 +108,10 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
   const Job& job = *bucket.job;
   const Operation& operation = bucket.operation;
   const auto self = [&job] { return node_label(job, job.spec.node_index); };
-  const auto left = [&job] { return node_label(job, job.left_node); };
+  const auto sender = [&job, &header] { return node_label(job, header.from_node); };
   const Signature sent = signature_of(header);
   if (sent != operation.signature) {
-    return self() + " expects " + describe(operation.signature) + ", " + left() + " sent " + describe(sent);
+    return self() + " expects " + describe(operation.signature) + ", " + sender() + " sent " + describe(sent);
   }
   const bool broadcast = operation.signature.operation == layout::kOpBroadcast;
   const auto place = [&header] {
@@ -109,47 +119,47 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
            std::to_string(header.segment);
   };
   if (!operation.receives || operation.arrivals_left == 0) {
-    return self() + " expects nothing more, " + left() + " sent " + place();
+    return self() + " expects nothing more, " + sender() + " sent " + place();
   }
-  if (header.hop < operation.first_hop || header.hop >= operation.end_hop) {
+  if (header.hop < operation.first_hop || header.hop >= operation.end_hop ||
+      (operation.signature.direct && header.hop != 0 && header.hop + 1 != job.spec.nodes)) {
     return self() + " expects hops from " + std::to_string(operation.first_hop) + " and below " +
-           std::to_string(operation.end_hop) + ", " + left() + " sent " + place();
+           std::to_string(operation.end_hop) +
+           (operation.signature.direct ? ", and of these 0 and " + std::to_string(job.spec.nodes - 1) : "") +
+           ", " + sender() + " sent " + place();
   }
-  const MessageKind kind = broadcast                         ? MessageKind::kBroadcast
-                           : header.hop + 1 < job.spec.nodes ? MessageKind::kReduce
-                                                             : MessageKind::kGather;
-  const uint32_t chunk = broadcast ? 0 : arriving_chunk(job.spec.nodes, job.spec.node_index, header.hop);
+  const auto [kind, chunk, slot] = place_of(bucket, header);
   if (header.kind != static_cast<uint8_t>(kind) || header.chunk != chunk ||
-      header.segment != operation.next_segment[header.hop]) {
+      header.segment != operation.next_segment[slot]) {
     return self() + " expects a " + std::string(message_kind_name(static_cast<uint8_t>(kind))) +
            " message of chunk " + std::to_string(chunk) + ", segment " +
-           std::to_string(operation.next_segment[header.hop]) + ", " + left() + " sent a " +
+           std::to_string(operation.next_segment[slot]) + ", " + sender() + " sent a " +
            std::string(message_kind_name(header.kind)) + " message of " + place();
   }
   if (broadcast) {
     const uint32_t due =
         broadcast_segment_bytes(bucket.spec.elements * bucket.dtype_bytes, broadcast_bytes_, header.segment);
     return bytes == due ? std::string()
-                        : self() + " expects " + std::to_string(due) + " bytes, " + left() + " sent " +
+                        : self() + " expects " + std::to_string(due) + " bytes, " + sender() + " sent " +
                               std::to_string(bytes) + " in " + place();
   }
   const std::span<const compress::Segment> segments = reducer_of(bucket).geometry().segments(chunk);
   if (header.segment >= segments.size()) {
-    return self() + " expects " + std::to_string(segments.size()) + " segments, " + left() + " sent " +
+    return self() + " expects " + std::to_string(segments.size()) + " segments, " + sender() + " sent " +
            place();
   }
   const compress::Segment& segment = segments[header.segment];
   const uint64_t exact = segment.elements * bucket.dtype_bytes;
   if (operation.signature.operation == layout::kOpAllgather && bytes != exact) {
-    return self() + " expects " + std::to_string(exact) + " bytes, " + left() + " sent " +
+    return self() + " expects " + std::to_string(exact) + " bytes, " + sender() + " sent " +
            std::to_string(bytes) + " in " + place();
   }
   if (bytes > segment.max_bytes) {
-    return self() + " expects at most " + std::to_string(segment.max_bytes) + " bytes, " + left() + " sent " +
-           std::to_string(bytes) + " in " + place();
+    return self() + " expects at most " + std::to_string(segment.max_bytes) + " bytes, " + sender() +
+           " sent " + std::to_string(bytes) + " in " + place();
   }
   if (bytes == 0 && segment.elements > 0) {  // to a reducer no bytes mean "nothing has arrived"
-    return self() + " expects " + std::to_string(segment.elements) + " elements, " + left() +
+    return self() + " expects " + std::to_string(segment.elements) + " elements, " + sender() +
            " sent no bytes in " + place();
   }
   return {};
@@ -157,7 +167,7 @@ std::string Core::objection(const Bucket& bucket, const MessageHeader& header, s
 
 void Core::deliver(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload) {
   Operation& operation = bucket.operation;
-  ++operation.next_segment[header.hop];
+  ++operation.next_segment[place_of(bucket, header).slot];
   --operation.arrivals_left;
   bucket.counters.received_bytes += payload.size();
   operation.arrival.header = &header;
@@ -181,17 +191,26 @@ void Core::on_grant(Bucket& bucket, const MessageHeader& header) {
   Operation& operation = bucket.operation;
   const Signature signature = signature_of(header);
   const bool started = operation.state != OperationState::kIdle && header.sequence == operation.sequence;
-  if (started && operation.needs_grant && !operation.granted && signature == operation.signature) {
-    open_for_sending(bucket);
+  const uint32_t from = header.from_node;
+  if (started && signature == operation.signature && !may_send(bucket, from)) {
+    open_for_sending(bucket, from);
     return;
   }
   if (bucket.removed) {
     ++counters_.after_end;
     return;
   }
-  const uint64_t last = bucket.grants.empty() ? operation.sequence : bucket.grants.back().sequence;
-  if (!started && header.sequence > last && bucket.grants.size() < bucket.job->spec.nodes) {
+  uint64_t last = operation.sequence;
+  uint32_t stored = 0;
+  for (const StoredGrant& grant : bucket.grants) {
+    if (grant.from == from) {
+      last = grant.sequence;
+      ++stored;
+    }
+  }
+  if (!started && header.sequence > last && stored < bucket.job->spec.nodes) {
     StoredGrant grant;
+    grant.from = from;
     grant.sequence = header.sequence;
     grant.signature = signature;
     bucket.grants.push_back(grant);
@@ -203,16 +222,16 @@ void Core::on_grant(Bucket& bucket, const MessageHeader& header) {
   fail(*bucket.job,
        Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
                                    node_label(job, job.spec.node_index) + " expects " + mine + ", but " +
-                                   node_label(job, job.right_node) + " has started operation " +
+                                   node_label(job, from) + " has started operation " +
                                    std::to_string(header.sequence) + ", " + describe(signature)));
 }
 
 void Core::on_peer_error(transport::PeerId peer, const Status& status) {
   for (const std::unique_ptr<Job>& job : jobs_) {
-    const bool right = job->right.connected && job->right.peer == peer;
-    const bool left = job->left_connected && job->left_peer == peer;
-    if (right || left) {
-      lose(*job, right ? job->right_node : job->left_node, status);
+    for (const Link& link : job->links) {
+      if (link.connected && link.peer == peer) {
+        lose(*job, link.node, status);
+      }
     }
   }
 }

@@ -6,43 +6,7 @@ namespace gradwire::engine {
 
 namespace {
 
-using compress::HopOutcome;
 using compress::Segment;
-
-// Sums a segment and encodes it into a buffer. nullptr: the operation has failed.
-SendBuffer* encode(Core& core, Bucket& bucket, const Segment& segment, std::span<const std::byte> arrived,
-                   uint32_t* bytes, bool* not_finite) {
-  SendBuffer* const buffer = core.acquire(bucket);
-  if (buffer == nullptr) {
-    return nullptr;
-  }
-  const Result<HopOutcome> outcome =
-      reducer_of(bucket).hop(segment, arrived, bucket.spec.gradients, buffer->data);
-  if (!outcome.ok()) {
-    core.release(buffer);
-    core.fail_operation(bucket, outcome.status());
-    return nullptr;
-  }
-  *bytes = outcome->bytes;
-  *not_finite |= outcome->not_finite;
-  return buffer;
-}
-
-bool decode(Core& core, Bucket& bucket, const Segment& segment, std::span<const std::byte> bytes) {
-  const Status status = reducer_of(bucket).decode(segment, bytes, bucket.spec.result);
-  if (!status.ok()) {
-    core.fail_operation(bucket, status);
-  }
-  return status.ok();
-}
-
-// The owner's part of a segment: its verdict, and the sum as it travels and as the result gets it.
-bool finish(Core& core, Bucket& bucket, const Segment& segment, SendBuffer* buffer, uint32_t* bytes,
-            bool not_finite) {
-  bucket.operation.not_finite |= not_finite;
-  *bytes = reducer_of(bucket).finish(segment, buffer->data, *bytes);
-  return decode(core, bucket, segment, {buffer->data, *bytes});
-}
 
 // A partial sum: takes this node's share in, and goes on to the right. The owner's stop is the last one; what
 // it sends from there is the finished sum, unless nobody else wants it.
@@ -85,6 +49,68 @@ bool gather(Core& core, Bucket& bucket, const Arrival& arrival) {
 }
 
 }  // namespace
+
+SendBuffer* encode(Core& core, Bucket& bucket, const compress::Segment& segment,
+                   std::span<const std::byte> arrived, uint32_t* bytes, bool* not_finite) {
+  SendBuffer* const buffer = core.acquire(bucket);
+  if (buffer == nullptr) {
+    return nullptr;
+  }
+  const Result<compress::HopOutcome> outcome =
+      reducer_of(bucket).hop(segment, arrived, bucket.spec.gradients, buffer->data);
+  if (!outcome.ok()) {
+    core.release(buffer);
+    core.fail_operation(bucket, outcome.status());
+    return nullptr;
+  }
+  *bytes = outcome->bytes;
+  *not_finite |= outcome->not_finite;
+  return buffer;
+}
+
+bool decode(Core& core, Bucket& bucket, const compress::Segment& segment, std::span<const std::byte> bytes) {
+  const Status status = reducer_of(bucket).decode(segment, bytes, bucket.spec.result);
+  if (!status.ok()) {
+    core.fail_operation(bucket, status);
+  }
+  return status.ok();
+}
+
+bool finish(Core& core, Bucket& bucket, const compress::Segment& segment, SendBuffer* buffer, uint32_t* bytes,
+            bool not_finite) {
+  bucket.operation.not_finite |= not_finite;
+  *bytes = reducer_of(bucket).finish(segment, buffer->data, *bytes);
+  return decode(core, bucket, segment, {buffer->data, *bytes});
+}
+
+Place place_of(const Bucket& bucket, const MessageHeader& header) {
+  const JobSpec& job = bucket.job->spec;
+  if (bucket.operation.signature.operation == layout::kOpBroadcast) {
+    return {MessageKind::kBroadcast, 0, header.hop};
+  }
+  const bool reduces = header.hop + 1 < job.nodes;
+  const MessageKind kind = reduces ? MessageKind::kReduce : MessageKind::kGather;
+  if (bucket.operation.signature.direct) {
+    const uint32_t owner = reduces ? job.node_index : header.from_node;
+    return {kind, owned_chunk(owner, job.nodes), (reduces ? 0 : job.nodes) + header.from_node};
+  }
+  return {kind, arriving_chunk(job.nodes, job.node_index, header.hop), header.hop};
+}
+
+bool sends_to(const Bucket& bucket, uint32_t node) {
+  const Job& job = *bucket.job;
+  return bucket.operation.signature.direct ? node != job.spec.node_index : node == job.right_node;
+}
+
+bool hears_from(const Bucket& bucket, uint32_t node) {
+  const Job& job = *bucket.job;
+  return bucket.operation.signature.direct ? node != job.spec.node_index : node == job.left_node;
+}
+
+bool may_send(const Bucket& bucket, uint32_t node) {
+  return bucket.operation.signature.direct ? bucket.direct->granted[node] != 0
+                                           : bucket.operation.grants_left == 0;
+}
 
 uint64_t arriving_segments(const Core& core, const Bucket& bucket, uint32_t hop) {
   if (bucket.operation.signature.operation == layout::kOpBroadcast) {

@@ -6,6 +6,9 @@
 // the sum; at hops P-1 .. 2P-3 the owner's bytes go once around (gather), and everybody decodes the same
 // ones.
 //
+// Straight to the owner (Algorithm::kDirect): every node sends its share of chunk c to the owner at once, and
+// the owner its finished sum to everybody.
+//
 // reduce_scatter is the first half of that and allgather the second, with the bucket cut by shards: the owner
 // of chunk c is the node whose ranks' shards are in it.
 #pragma once
@@ -24,6 +27,22 @@ Task ring_inject(Core& core, Bucket& bucket);
 Task ring_relay(Core& core, Bucket& bucket);
 // A job on one node: sums the local ranks through the same codec.
 Task reduce_alone(Core& core, Bucket& bucket);
+
+// Sends this node's shares to their owners, the right neighbour's first, so that no owner hears from all at
+// once.
+Task direct_inject(Core& core, Bucket& bucket);
+// All others' shares of this node's own chunk, and the finished sums of theirs.
+Task direct_relay(Core& core, Bucket& bucket);
+uint64_t direct_arrivals(const Bucket& bucket);
+// Where a direct operation is: whether all shares of this node's chunk are here, and the node whose message
+// must come next (UINT32_MAX: nobody's).
+struct DirectView {
+  bool summed = false;
+  uint32_t awaited = UINT32_MAX;
+};
+DirectView view_direct(const Bucket& bucket);
+// Shares that came too early for an operation which has ended.
+void drop_held(Core& core, Bucket& bucket);
 
 // The shards of this node's ranks set out at hop P-1 as they are, and go into the result.
 Task allgather_inject(Core& core, Bucket& bucket);
@@ -54,11 +73,27 @@ inline bool may_be_early(const MessageHeader& header) {
          (header.kind == static_cast<uint8_t>(MessageKind::kGather) &&
           header.operation == layout::kOpAllgather);
 }
-// How many messages of a hop arrive, where any do.
+// What a message must be, and where in Operation::next_segment its number is; of hops that may arrive.
+struct Place {
+  MessageKind kind = MessageKind::kReduce;
+  uint32_t chunk = 0;
+  uint32_t slot = 0;
+};
+Place place_of(const Bucket& bucket, const MessageHeader& header);
+// Whether the operation in flight sends data to a node, or hears from it.
+bool sends_to(const Bucket& bucket, uint32_t node);
+bool hears_from(const Bucket& bucket, uint32_t node);
+// Whether nothing keeps it from sending: the node has granted the operation, or need not.
+bool may_send(const Bucket& bucket, uint32_t node);
+// How many messages of a ring's hop arrive, where any do.
 uint64_t arriving_segments(const Core& core, const Bucket& bucket, uint32_t hop);
 // The lowest hop of which a message must still come; operation.end_hop if none must.
 uint32_t awaited_hop(const Core& core, const Bucket& bucket);
 
+// The chunk whose sum a node finishes.
+inline uint32_t owned_chunk(uint32_t node, uint32_t nodes) {
+  return (node + 1) % nodes;
+}
 inline uint32_t arriving_chunk(uint32_t nodes, uint32_t node, uint32_t hop) {
   return (node + 2 * nodes - hop - 1) % nodes;
 }

@@ -1,10 +1,10 @@
 // Core: the engine's inside. engine.h is its contract; state.h its data.
 //
 // Who calls whom: poll() reads the ranks' rings (submissions.cc) and starts operations (operations.cc), whose
-// coroutines (collectives.cc, distribution.cc) send (sends.cc) and wait; the transport's on_message
-// (arrivals.cc) resumes the one that waits for the message, inside the call. Nothing that a coroutine calls
-// destroys or restarts an operation: what is finished is retired by poll(). A failure freezes its job at once
-// and is reported to the listener by poll().
+// coroutines (collectives.cc, direct.cc, distribution.cc) send (sends.cc) and wait; the transport's
+// on_message (arrivals.cc) resumes the one that waits for the message, inside the call. Nothing that a
+// coroutine calls destroys or restarts an operation: what is finished is retired by poll(). A failure freezes
+// its job at once and is reported to the listener by poll().
 #pragma once
 
 #include <memory>
@@ -68,6 +68,7 @@ class Core final : public transport::Receiver {
     uint32_t bytes = 0;      // in the buffer
     uint64_t raw_bytes = 0;  // what the same elements take uncompressed
     bool not_finite = false;
+    Link* way = nullptr;  // null: to the right
   };
   void send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what);
   bool has_room(const Bucket& bucket) const;
@@ -80,7 +81,7 @@ class Core final : public transport::Receiver {
 
   // For SendBuffer and GrantSend.
   void data_sent(SendBuffer& buffer, const Status& status);
-  void grant_sent(Bucket& bucket, const Status& status);
+  void grant_sent(Bucket& bucket, uint32_t to, const Status& status);
 
  private:
   // jobs.cc
@@ -93,10 +94,11 @@ class Core final : public transport::Receiver {
   Status take_bucket(BucketSpec& spec);
   static void hand_back(BucketSpec& spec);  // ending.cc
 
-  // neighbours.cc
+  // links.cc
   Status admit(std::span<const std::string> hosts);
-  Status admit_neighbours();
-  Status connect(Job& job);
+  Status admit_members();
+  static std::vector<uint32_t> heard(const Job& job);
+  Status connect(Job& job, bool direct);
   void disconnect(Job& job);
 
   // How much of one job is done before the others get their turn: steps, and segments that these encode.
@@ -115,7 +117,10 @@ class Core final : public transport::Receiver {
 
   // operations.cc
   void start(Bucket& bucket);
-  bool take_stored_grant(Bucket& bucket);
+  void expect_grants(Bucket& bucket);
+  void take_early(Bucket& bucket);
+  bool take_stored_grants(Bucket& bucket);
+  bool take_stored_grant(Bucket& bucket, uint32_t from);
   void expect_arrivals(Bucket& bucket);
   void launch(Bucket& bucket);
   void complete(Bucket& bucket);
@@ -136,8 +141,8 @@ class Core final : public transport::Receiver {
   // sends.cc
   void post(Link& link, SendBuffer* buffer);
   void transmit(Link& link, SendBuffer* buffer);
-  void send_grant(Bucket& bucket);
-  void open_for_sending(Bucket& bucket);
+  void send_grants(Bucket& bucket);
+  void open_for_sending(Bucket& bucket, uint32_t node);
   size_t pump(Link& link);
   void sent_one(Bucket& bucket);
   void drop_sends(List<SendBuffer>& list);
@@ -175,8 +180,8 @@ class Core final : public transport::Receiver {
   uint64_t heartbeat_ns_ = 0;
   EngineCounters counters_;
 
-  List<Job> ready_links_;
-  std::vector<std::string> admitted_;  // the neighbours' hosts as the transport was told last, ascending
+  List<Link> ready_links_;
+  std::vector<std::string> admitted_;  // hosts, as the transport was told last, ascending
   List<Bucket> warnings_, deadlines_;  // oldest first_ns first: both time-outs are constants
 };
 

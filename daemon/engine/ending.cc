@@ -51,8 +51,10 @@ void Core::abort_job(JobId id, const Status& cause) {
   for (RankState& rank : job->ranks) {
     write_abort(*rank.spec.session, cause.message());
   }
-  drop_sends(job->right.queue);
-  job->right.ready_hook.unlink();
+  for (Link& link : job->links) {
+    drop_sends(link.queue);
+    link.ready_hook.unlink();
+  }
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
     const uint64_t sequence = bucket->gather.count > 0 ? bucket->gather.sequence : bucket->operation.sequence;
     cancel(*bucket);
@@ -81,7 +83,7 @@ void Core::remove_job(JobId id) {
   std::erase_if(jobs_, [job](const std::unique_ptr<Job>& held) { return held.get() == job; });
   ++jobs_version_;
   // Who stays admitted for too long could only send what has no job any more.
-  [[maybe_unused]] const Status status = admit_neighbours();
+  [[maybe_unused]] const Status status = admit_members();
 }
 
 // The reducer, with its residuals as the last commit left them, outlives its bucket where somebody wants it.

@@ -50,17 +50,28 @@ struct LocalRank {
   std::shared_ptr<void> memory;
 };
 
+// A node of a job, as the others know it.
+struct JobNode {
+  std::string name;                // for messages
+  std::string address;             // of its transport
+  std::vector<std::string> hosts;  // Transport::hosts(): from where its messages may come
+};
+
 struct JobSpec {
   JobId id = 0;
-  std::string name;                 // for messages
-  EpochKey key{};                   // every data message carries it
-  uint32_t nodes = 1;               // P
-  uint32_t node_index = 0;          // ring order
-  std::vector<uint32_t> rank_node;  // world entries: rank -> node index
-  std::vector<std::string> node_names;
-  std::vector<LocalRank> local_ranks;        // ascending rank
-  std::string left_address, right_address;   // transport addresses of ring neighbours; empty if nodes == 1
-  std::vector<std::string> neighbour_hosts;  // Transport::hosts() of both: from where messages may come
+  std::string name;                    // for messages
+  EpochKey key{};                      // every data message carries it
+  uint32_t nodes = 1;                  // P
+  uint32_t node_index = 0;             // ring order
+  std::vector<uint32_t> rank_node;     // world entries: rank -> node index
+  std::vector<JobNode> members;        // by node index; may be empty if nodes == 1
+  std::vector<LocalRank> local_ranks;  // ascending rank
+};
+
+// How an allreduce's shares travel.
+enum class Algorithm : uint8_t {
+  kRing,   // along the ring, each hop adding its own
+  kDirect  // straight to the owner of each chunk, and from there to everybody
 };
 
 struct BucketSpec {
@@ -68,6 +79,9 @@ struct BucketSpec {
   uint32_t bucket = 0;  // agreed by all nodes; never 0 (the barrier's)
   std::string name;
   std::unique_ptr<compress::BucketReducer> reducer;
+  // Of allreduces; the same on all nodes. kDirect needs a reducer that collects(), but for one or two nodes,
+  // where both are the same.
+  Algorithm algorithm = Algorithm::kRing;
   // For allgather and reduce_scatter: exact, cut by shards so that chunk (n + 1) mod P holds the shards of
   // node n's ranks. nullptr: the world does not divide the elements.
   std::unique_ptr<compress::BucketReducer> shards;
@@ -112,8 +126,8 @@ struct OperationView {
   layout::BucketPhase phase = layout::BucketPhase::kIdle;
   uint64_t sequence = 0;       // that it is about: in flight, gathering, or the last one
   uint32_t hop = 0, hops = 0;  // the hop whose message must come next, of 2P-2 (P-1 where it only
-                               // reduces or only distributes)
-  // A neighbour: whose message must come next, or who must start or take this node's; UINT32_MAX: nobody.
+                               // reduces or only distributes, 2 where shares go straight to their owners)
+  // Whose message must come next, or who must start or take this node's; UINT32_MAX: nobody.
   uint32_t waits_for_node = UINT32_MAX;
   std::vector<uint32_t> missing_ranks;  // local ranks that have not submitted it
 };
@@ -156,8 +170,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Lets the ring's neighbours in; connects to them when the first operation starts, since by then every node
-  // has let the others in. The job's bucket 0 exists from here on. Every node must have added the
-  // job before any rank of it submits: messages of a job that is not known are dropped.
+  // has let the others in. Likewise all others with the first bucket that is Algorithm::kDirect. The job's
+  // bucket 0 exists from here on. Every node must have added the job before any rank of it submits: messages
+  // of a job that is not known are dropped.
   Status add_job(JobSpec spec);
   // Other nodes may use the bucket before this one has added it.
   Status add_bucket(BucketSpec spec);

@@ -29,12 +29,47 @@ uint64_t sequence_of(const Bucket& bucket) {
   return bucket.gather.count > 0 ? bucket.gather.sequence : bucket.operation.sequence;
 }
 
+// The first that has not granted a direct operation.
+uint32_t ungranted_node(const Bucket& bucket) {
+  uint32_t node = 0;
+  while (!sends_to(bucket, node) || may_send(bucket, node)) {
+    ++node;
+  }
+  return node;
+}
+
+// Who takes what this node has to say; UINT32_MAX: it has said all.
+uint32_t slow_taker(const Bucket& bucket) {
+  for (const Link& link : bucket.job->links) {
+    if (sends_to(bucket, link.node) && (link.in_flight > 0 || !link.queue.empty())) {
+      return link.node;
+    }
+  }
+  return UINT32_MAX;
+}
+
+// Whose turn it is, where everybody sends to everybody.
+void view_everybody(const Bucket& bucket, OperationView* view) {
+  const DirectView direct = view_direct(bucket);
+  view->hops = 2;
+  view->hop = direct.summed ? 1 : 0;
+  if (direct.summed) {
+    view->phase = layout::BucketPhase::kDistributing;
+  }
+  if (bucket.operation.grants_left != 0) {
+    view->phase = layout::BucketPhase::kGranting;
+    view->waits_for_node = ungranted_node(bucket);
+  } else {
+    view->waits_for_node = direct.awaited != UINT32_MAX ? direct.awaited : slow_taker(bucket);
+  }
+}
+
 // Whose turn it is, in a ring. A broadcast's other nodes need nothing of their right neighbour; everybody
 // else does, since its share must come round or their own must go there.
 void view_waiting(const Bucket& bucket, OperationView* view) {
   const Operation& operation = bucket.operation;
   const bool passes_on = operation.signature.operation == layout::kOpBroadcast && operation.receives;
-  if (!operation.granted && !passes_on) {
+  if (operation.grants_left != 0 && !passes_on) {
     view->phase = layout::BucketPhase::kGranting;
     view->waits_for_node = bucket.job->right_node;
   } else {
@@ -52,6 +87,10 @@ void view_running(const Core& core, const Bucket& bucket, OperationView* view) {
   const bool distributes = kind == layout::kOpBroadcast || kind == layout::kOpAllgather;
   view->phase = distributes ? layout::BucketPhase::kDistributing : layout::BucketPhase::kReducing;
   if (nodes == 1) {
+    return;
+  }
+  if (operation.signature.direct) {
+    view_everybody(bucket, view);
     return;
   }
   if (kind == layout::kOpBroadcast) {
@@ -91,7 +130,10 @@ OperationView phase_of(const Core& core, const Bucket& bucket, uint64_t sequence
     view_running(core, bucket, &view);
   } else if (operation.state == OperationState::kDone) {
     view.phase = layout::BucketPhase::kDone;
-    view.waits_for_node = bucket.job->spec.nodes > 1 ? bucket.job->right_node : UINT32_MAX;
+    const bool alone = bucket.job->spec.nodes == 1;
+    view.waits_for_node = alone                        ? UINT32_MAX
+                          : operation.signature.direct ? slow_taker(bucket)
+                                                       : bucket.job->right_node;
   }
   return view;
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "config/base/one_line.h"
+#include "daemon/engine/collectives.h"
 #include "daemon/engine/core.h"
 #include "daemon/engine/shards.h"
 
@@ -33,7 +34,7 @@ uint64_t layout_hash(const compress::BucketReducer& reducer, uint32_t broadcast_
   return hash;
 }
 
-bool is_small(const compress::Geometry& geometry) {
+bool all_small(const compress::Geometry& geometry) {
   for (uint32_t chunk = 0; chunk < geometry.chunks(); ++chunk) {
     const auto segments = geometry.segments(chunk);
     if (segments.size() != 1 || segments[0].max_bytes > kSmallMessageBytes) {
@@ -57,8 +58,8 @@ uint64_t epoch_hash(const EpochKey& key) {
 
 std::string node_label(const Job& job, uint32_t node) {
   std::string label = "node " + std::to_string(node);
-  if (node < job.spec.node_names.size() && !job.spec.node_names[node].empty()) {
-    label += " (" + job.spec.node_names[node] + ")";
+  if (node < job.spec.members.size() && !job.spec.members[node].name.empty()) {
+    label += " (" + job.spec.members[node].name + ")";
   }
   return label;
 }
@@ -115,8 +116,11 @@ Job* Core::find_key(const EpochKey& key) const {
 }
 
 Bucket* Core::make_bucket(Job& job, uint32_t id) {
-  job.storage.push_back(std::make_unique<Bucket>(*this, &job, id));
+  job.storage.push_back(std::make_unique<Bucket>(&job, id));
   Bucket* const bucket = job.storage.back().get();
+  for (uint32_t node = 0; node < job.spec.nodes; ++node) {
+    bucket->grant_sends.emplace_back(*this, bucket, node);
+  }
   job.buckets.insert(id, bucket);
   if (job.any_left) {
     bucket->last_allowed = 0;
@@ -156,8 +160,11 @@ Status Core::add_job(JobSpec spec) {
                                                 " is not one of this node's or has no session");
     }
   }
-  if (nodes > 1 && (spec.left_address.empty() || spec.right_address.empty())) {
-    return Status(Code::kInvalidArgument, "job \"" + spec.name + "\": a ring neighbour has no address");
+  const auto missing = [](const JobNode& node) { return node.address.empty(); };
+  if (nodes > 1 &&
+      (spec.members.size() != nodes || std::any_of(spec.members.begin(), spec.members.end(), missing))) {
+    return Status(Code::kInvalidArgument, "job \"" + spec.name + "\": not each of its " +
+                                              std::to_string(nodes) + " nodes has an address");
   }
   if (find(spec.id) != nullptr || by_key_.find(epoch_hash(spec.key)) != nullptr) {
     return Status(Code::kAlreadyExists, "job \"" + spec.name + "\": its id or its key is in use");
@@ -201,7 +208,7 @@ Status Core::add_job(JobSpec spec) {
   bucket.gradients.resize(locals, nullptr);
   Status status = add_bucket(std::move(bucket));
   if (status.ok()) {
-    status = admit_neighbours();
+    status = admit_members();
   }
   if (!status.ok()) {
     remove_job(id);
@@ -240,6 +247,11 @@ Status Core::check(const Job& job, const BucketSpec& spec) const {
                                               " elements in segments and " +
                                               std::to_string(job.ranks.size()) + " local ranks");
   }
+  if (spec.algorithm == Algorithm::kDirect && job.spec.nodes > 2 && !spec.reducer->collects()) {
+    return Status(Code::kInvalidArgument,
+                  label + ": its codec " + std::string(spec.reducer->codec_name()) +
+                      " cannot sum shares that come straight to their owner; use algorithm ring");
+  }
   if (spec.shards != nullptr) {
     return check_shards(job, spec, transport_.max_payload());
   }
@@ -265,6 +277,11 @@ Status Core::take_bucket(BucketSpec& spec) {
     return Status(Code::kAlreadyExists, "bucket " + std::to_string(spec.bucket) + " exists already");
   }
   GRADWIRE_RETURN_IF_ERROR(check(*job, spec));
+  const bool direct = spec.algorithm == Algorithm::kDirect && job->spec.nodes > 2;
+  if (direct && !job->any_direct) {
+    job->any_direct = true;
+    GRADWIRE_RETURN_IF_ERROR(admit_members());
+  }
   if (bucket == nullptr) {
     bucket = make_bucket(*job, spec.bucket);
   } else {
@@ -277,13 +294,21 @@ Status Core::take_bucket(BucketSpec& spec) {
   bucket->dtype = static_cast<uint8_t>(reducer.dtype());
   bucket->dtype_bytes = static_cast<uint32_t>(compress::dtype_size(reducer.dtype()));
   bucket->layout = layout_hash(reducer, broadcast_bytes_);
-  bucket->small = is_small(reducer.geometry());
+  bucket->small = all_small(reducer.geometry());
   if (bucket->spec.shards != nullptr) {
     bucket->shard_layout = layout_hash(*bucket->spec.shards, broadcast_bytes_);
-    bucket->small_shards = is_small(bucket->spec.shards->geometry());
+    bucket->small_shards = all_small(bucket->spec.shards->geometry());
   }
   bucket->ranks.resize(job->ranks.size());
-  bucket->operation.next_segment.assign(std::max(1u, 2 * job->spec.nodes - 2), 0);
+  bucket->operation.next_segment.assign(2 * size_t{job->spec.nodes}, 0);
+  if (direct) {
+    bucket->direct = std::make_unique<DirectState>();
+    const size_t own = reducer.geometry().segments(owned_chunk(job->spec.node_index, job->spec.nodes)).size();
+    bucket->direct->granted.resize(job->spec.nodes);
+    bucket->direct->summed.resize(own);
+    bucket->direct->not_finite.resize(own);
+    bucket->direct->held.resize(own * job->spec.nodes);
+  }
   return ok_status();
 }
 

@@ -1,4 +1,4 @@
-// The ring's neighbours: who may come in, and the connections to them.
+// The ways to other nodes: who may come in, and the connections.
 #include <algorithm>
 #include <utility>
 
@@ -12,11 +12,14 @@ Status Core::admit(std::span<const std::string> hosts) {
   return status.code() == Code::kUnsupported ? ok_status() : status;
 }
 
-// The hosts of all jobs' neighbours, and nobody else.
-Status Core::admit_neighbours() {
+// The hosts of those that all jobs' nodes hear from, and nobody else.
+Status Core::admit_members() {
   std::vector<std::string> hosts;
   for (const std::unique_ptr<Job>& job : jobs_) {
-    hosts.insert(hosts.end(), job->spec.neighbour_hosts.begin(), job->spec.neighbour_hosts.end());
+    for (const uint32_t node : heard(*job)) {
+      const std::vector<std::string>& of_node = job->spec.members[node].hosts;
+      hosts.insert(hosts.end(), of_node.begin(), of_node.end());
+    }
   }
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
@@ -25,39 +28,46 @@ Status Core::admit_neighbours() {
   }
   const Status status = admit(hosts);
   if (!status.ok()) {
-    return status.with_context("letting the ring's neighbours in");
+    return status.with_context("letting the job's other nodes in");
   }
   admitted_ = std::move(hosts);
   return ok_status();
 }
 
-Status Core::connect(Job& job) {
-  Result<transport::PeerId> right = transport_.connect(job.spec.right_address);
-  if (!right.ok()) {
-    return right.status().with_context("connecting to " + node_label(job, job.right_node));
+// The ring's neighbours, or all others.
+std::vector<uint32_t> Core::heard(const Job& job) {
+  std::vector<uint32_t> nodes;
+  for (uint32_t node = 0; node < job.spec.nodes; ++node) {
+    const bool neighbour = node == job.left_node || node == job.right_node;
+    if (node != job.spec.node_index && (neighbour || job.any_direct)) {
+      nodes.push_back(node);
+    }
   }
-  job.right.peer = *right;
-  job.right.connected = true;
-  if (job.right_node == job.left_node) {
-    job.left_peer = job.right.peer;
-    return ok_status();
+  return nodes;
+}
+
+// To the ring's neighbours, and to all others where the operation is direct.
+Status Core::connect(Job& job, bool direct) {
+  for (Link& link : job.links) {
+    const bool neighbour = link.node == job.left_node || link.node == job.right_node;
+    if (link.node == job.spec.node_index || link.connected || !(neighbour || direct)) {
+      continue;
+    }
+    const Result<transport::PeerId> peer = transport_.connect(job.spec.members[link.node].address);
+    if (!peer.ok()) {
+      return peer.status().with_context("connecting to " + node_label(job, link.node));
+    }
+    link.peer = *peer;
+    link.connected = true;
   }
-  Result<transport::PeerId> left = transport_.connect(job.spec.left_address);
-  if (!left.ok()) {
-    disconnect(job);
-    return left.status().with_context("connecting to " + node_label(job, job.left_node));
-  }
-  job.left_peer = *left;
-  job.left_connected = true;
   return ok_status();
 }
 
 void Core::disconnect(Job& job) {
-  if (std::exchange(job.right.connected, false)) {
-    transport_.disconnect(job.right.peer);
-  }
-  if (std::exchange(job.left_connected, false)) {
-    transport_.disconnect(job.left_peer);
+  for (Link& link : job.links) {
+    if (std::exchange(link.connected, false)) {
+      transport_.disconnect(link.peer);
+    }
   }
 }
 

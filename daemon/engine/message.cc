@@ -75,6 +75,7 @@ Signature signature_of(const MessageHeader& header) {
   signature.elements = header.elements;
   signature.layout = header.layout;
   signature.flush = (header.flags & kMessageFlush) != 0;
+  signature.direct = (header.flags & kMessageDirect) != 0;
   return signature;
 }
 
@@ -84,7 +85,8 @@ std::string describe(const Signature& signature) {
   if (signature.operation == layout::kOpAllreduce || signature.operation == layout::kOpReduceScatter) {
     text << " " << reduce_op_name(signature.reduce_op);
   }
-  text << " of " << signature.elements << " " << dtype_name(signature.dtype);
+  text << (signature.direct ? ", direct," : "") << " of " << signature.elements << " "
+       << dtype_name(signature.dtype);
   if (signature.operation == layout::kOpBroadcast) {
     text << " from rank " << signature.root;
   } else if (signature.operation == layout::kOpAllreduce) {
@@ -138,18 +140,21 @@ std::string_view parse_message(std::span<const std::byte> header, size_t payload
   if (out->sequence == 0) {
     return "the sequence number is 0";
   }
-  if ((out->flags & ~(kMessageNotFinite | kMessageFlush)) != 0) {
+  if ((out->flags & ~(kMessageNotFinite | kMessageFlush | kMessageDirect)) != 0) {
     return "unknown flags are set";
   }
   if ((out->flags & kMessageFlush) != 0 && out->operation != layout::kOpAllreduce) {
     return "only an allreduce can be a flush";
+  }
+  if ((out->flags & kMessageDirect) != 0 && out->operation != layout::kOpAllreduce) {
+    return "only an allreduce can be direct";
   }
   if (out->payload_bytes != payload_bytes) {
     return "the payload is not as long as the header says";
   }
   const bool grant = out->kind == static_cast<uint8_t>(MessageKind::kGrant);
   if (grant && (payload_bytes != 0 || out->hop != 0 || out->chunk != 0 || out->segment != 0 ||
-                (out->flags & ~kMessageFlush) != 0)) {
+                (out->flags & kMessageNotFinite) != 0)) {
     return "a grant carries data";
   }
   return {};

@@ -26,7 +26,8 @@ enum class MessageKind : uint8_t {
 inline constexpr uint32_t kMessageMagic = 0x31445747;  // "GWD1"
 // Flags.
 inline constexpr uint32_t kMessageNotFinite = 1u;
-inline constexpr uint32_t kMessageFlush = 2u;  // belongs to the signature; allreduce only
+inline constexpr uint32_t kMessageFlush = 2u;   // belongs to the signature; allreduce only
+inline constexpr uint32_t kMessageDirect = 4u;  // the same: Algorithm::kDirect
 
 struct MessageHeader {
   std::array<std::byte, 16> key;  // of the job's epoch
@@ -44,7 +45,9 @@ struct MessageHeader {
   uint32_t root;  // rank; broadcast only
   // This message.
   uint32_t from_node;
-  uint32_t hop;      // 0 .. P-2 for reduce, P-1 .. 2P-3 for gather, 0 for grants and broadcasts
+  // 0 .. P-2 for reduce, P-1 .. 2P-3 for gather, 0 for grants and broadcasts; straight to and from the owner
+  // of a chunk 0 for reduce and P-1 for gather.
+  uint32_t hop;
   uint32_t chunk;    // 0 for grants and broadcasts
   uint32_t segment;  // within its chunk, or of the broadcast
   uint32_t payload_bytes;
@@ -64,6 +67,7 @@ struct Signature {
   uint64_t elements = 0;
   uint64_t layout = 0;
   bool flush = false;
+  bool direct = false;
   bool operator==(const Signature&) const = default;
 };
 

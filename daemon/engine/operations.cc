@@ -37,8 +37,8 @@ void Core::start(Bucket& bucket) {
     fail(job, job.lost);
     return;
   }
-  if (job.spec.nodes > 1 && !job.right.connected) {
-    const Status status = connect(job);
+  if (job.spec.nodes > 1) {
+    const Status status = connect(job, operation.signature.direct);
     if (!status.ok()) {
       fail(job, status);
       return;
@@ -58,14 +58,22 @@ void Core::start(Bucket& bucket) {
     operation.begun = true;
   }
   expect_arrivals(bucket);
-  if (!take_stored_grant(bucket)) {
+  expect_grants(bucket);
+  if (!take_stored_grants(bucket)) {
     return;
   }
   launch(bucket);
-  while (!job.failed) {
-    EarlyMessage* const early = bucket.early.pop_front();
-    if (early == nullptr) {
-      break;
+  take_early(bucket);
+}
+
+// What came before the operation has started; of later ones it goes on waiting.
+void Core::take_early(Bucket& bucket) {
+  List<EarlyMessage> waiting;
+  waiting.append(bucket.early);
+  while (EarlyMessage* const early = waiting.pop_front()) {
+    if (bucket.job->failed || early->header.sequence != bucket.operation.sequence) {
+      bucket.early.push_back(early->hook);
+      continue;
     }
     --bucket.early_count;
     on_data(bucket, early->header, {early->payload, early->header.payload_bytes});
@@ -92,13 +100,14 @@ void Core::expect_arrivals(Bucket& bucket) {
     operation.first_hop = kind == layout::kOpAllgather ? nodes - 1 : 0;
     operation.end_hop = kind == layout::kOpReduceScatter ? nodes - 1 : 2 * nodes - 2;
   }
-  for (uint32_t hop = operation.first_hop; hop < operation.end_hop; ++hop) {
-    operation.arrivals_left += arriving_segments(*this, bucket, hop);
+  if (operation.signature.direct) {
+    operation.arrivals_left = direct_arrivals(bucket);
+  } else {
+    for (uint32_t hop = operation.first_hop; hop < operation.end_hop; ++hop) {
+      operation.arrivals_left += arriving_segments(*this, bucket, hop);
+    }
   }
-  // A broadcast's root depends on nobody, so that nothing but grants would bound it; and every node sends
-  // them, the root too, so that two nodes which both take themselves for the root notice it.
-  operation.needs_grant = nodes > 1 && !is_small(bucket, kind);
-  operation.granted = !operation.needs_grant;
+  operation.way = &bucket.job->right();
 
   MessageHeader& header = operation.header;
   header = MessageHeader{};
@@ -113,29 +122,52 @@ void Core::expect_arrivals(Bucket& bucket) {
   header.layout = operation.signature.layout;
   header.bucket = bucket.id;
   header.root = operation.signature.root;
-  header.flags = operation.signature.flush ? kMessageFlush : 0;
+  header.flags =
+      (operation.signature.flush ? kMessageFlush : 0) | (operation.signature.direct ? kMessageDirect : 0);
   header.from_node = self;
 }
 
-// The right neighbour may have started before this node. False: it has started something else.
-bool Core::take_stored_grant(Bucket& bucket) {
+// A broadcast's root depends on nobody, so that nothing but grants would bound it; and every node sends them,
+// the root too, so that two nodes which both take themselves for the root notice it.
+void Core::expect_grants(Bucket& bucket) {
   Operation& operation = bucket.operation;
-  if (bucket.grants.empty() || (bucket.grants[0].sequence > operation.sequence && !operation.needs_grant)) {
+  const uint32_t nodes = bucket.job->spec.nodes;
+  operation.needs_grant = nodes > 1 && !is_small(bucket, operation.signature.operation);
+  operation.grants_left = !operation.needs_grant ? 0 : operation.signature.direct ? nodes - 1 : 1;
+  if (operation.signature.direct) {
+    std::fill(bucket.direct->granted.begin(), bucket.direct->granted.end(), operation.needs_grant ? 0 : 1);
+  }
+}
+
+// Those that this node sends to may have started before it. False: one has started something else.
+bool Core::take_stored_grants(Bucket& bucket) {
+  for (const Link& link : bucket.job->links) {
+    if (sends_to(bucket, link.node) && !take_stored_grant(bucket, link.node)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Core::take_stored_grant(Bucket& bucket, uint32_t from) {
+  Operation& operation = bucket.operation;
+  const auto first = std::find_if(bucket.grants.begin(), bucket.grants.end(),
+                                  [from](const StoredGrant& grant) { return grant.from == from; });
+  if (first == bucket.grants.end() || (first->sequence > operation.sequence && !operation.needs_grant)) {
     return true;
   }
-  const StoredGrant grant = bucket.grants[0];
-  if (grant.sequence != operation.sequence || !operation.needs_grant ||
-      grant.signature != operation.signature) {
-    fail(*bucket.job, Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
-                                                  node_label(*bucket.job, bucket.job->spec.node_index) +
-                                                  " expects " + describe(operation.signature) + ", but " +
-                                                  node_label(*bucket.job, bucket.job->right_node) +
-                                                  " has started operation " + std::to_string(grant.sequence) +
-                                                  ", " + describe(grant.signature)));
+  if (first->sequence != operation.sequence || !operation.needs_grant ||
+      first->signature != operation.signature) {
+    fail(*bucket.job,
+         Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
+                                     node_label(*bucket.job, bucket.job->spec.node_index) + " expects " +
+                                     describe(operation.signature) + ", but " +
+                                     node_label(*bucket.job, from) + " has started operation " +
+                                     std::to_string(first->sequence) + ", " + describe(first->signature)));
     return false;
   }
-  bucket.grants.erase(bucket.grants.begin());
-  operation.granted = true;
+  bucket.grants.erase(first);
+  open_for_sending(bucket, from);
   return true;
 }
 
@@ -152,7 +184,7 @@ void Core::launch(Bucket& bucket) {
     return;
   }
   if (operation.needs_grant) {
-    send_grant(bucket);
+    send_grants(bucket);
   }
   if (broadcast) {
     operation.parts = 1;
@@ -161,6 +193,11 @@ void Core::launch(Bucket& bucket) {
     return;
   }
   operation.parts = 2;
+  if (operation.signature.direct) {
+    operation.relay = direct_relay(*this, bucket);
+    operation.inject = direct_inject(*this, bucket);
+    return;
+  }
   operation.relay = allgather ? allgather_relay(*this, bucket) : ring_relay(*this, bucket);
   operation.inject = allgather ? allgather_inject(*this, bucket) : ring_inject(*this, bucket);
 }
@@ -234,7 +271,7 @@ void Core::sample_result(Bucket& bucket, uint32_t flags) {
 void Core::retire_if_over(Bucket& bucket) {
   Operation& operation = bucket.operation;
   if (operation.pending_sends == 0 &&
-      (operation.state == OperationState::kDone ? operation.granted : bucket.removed)) {
+      (operation.state == OperationState::kDone ? operation.grants_left == 0 : bucket.removed)) {
     bucket.job->retired.push_back(operation.retire_hook);
   }
 }
@@ -288,6 +325,7 @@ void Core::cancel(Bucket& bucket) {
   operation.state = OperationState::kIdle;
   drop_sends(operation.ungranted);
   operation.ungranted_count = 0;
+  drop_held(*this, bucket);
   bucket.gather.count = 0;
   bucket.grants.clear();
   stop_clocks(bucket);

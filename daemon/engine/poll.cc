@@ -23,11 +23,11 @@ size_t Core::poll() {
   size_t work = poll_rings();
   work += transport_.poll();
 
-  List<Job> ready;
+  List<Link> ready;
   ready.append(ready_links_);
-  while (Job* const job = ready.pop_front()) {
-    if (!job->failed) {
-      work += pump(job->right);
+  while (Link* const link = ready.pop_front()) {
+    if (!link->job->failed) {
+      work += pump(*link);
     }
   }
   for (const std::unique_ptr<Job>& job : jobs_) {

@@ -1,4 +1,4 @@
-// Segment buffers on their way to the right neighbour, and the pool that lends them.
+// Segment buffers on their way to another node, and the pool that lends them.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 namespace gradwire::engine {
 
 struct Bucket;
+struct Link;
 class Core;
 
 // One message: its header, its payload, and the transport's notice that both may be used again.
@@ -23,6 +24,7 @@ class SendBuffer final : public transport::SendCompletion {
   void on_sent(const Status& status) override;
 
   Bucket* bucket = nullptr;  // whose operation waits for it
+  Link* link = nullptr;      // the way it takes
   MessageHeader header{};
   std::byte* const data;  // the transport's max_payload bytes, 64-byte aligned
   Hook<SendBuffer> hook{this};

@@ -1,6 +1,8 @@
-// What leaves this node: segment buffers to the right neighbour, grants to the left one.
+// What leaves this node: segment buffers, in a ring to the right neighbour, and grants, there to the left
+// one.
 #include <algorithm>
 
+#include "daemon/engine/collectives.h"
 #include "daemon/engine/core.h"
 
 namespace gradwire::engine {
@@ -23,7 +25,7 @@ void SendBuffer::on_sent(const Status& status) {
 }
 
 void GrantSend::on_sent(const Status& status) {
-  core_.grant_sent(*bucket_, status);
+  core_.grant_sent(*bucket_, to_, status);
 }
 
 SendBuffer* Core::acquire(Bucket& bucket) {
@@ -42,6 +44,7 @@ void Core::send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what) {
   Operation& operation = bucket.operation;
   Job& job = *bucket.job;
   buffer->bucket = &bucket;
+  buffer->link = what.way == nullptr ? &job.right() : what.way;
   buffer->header = operation.header;
   buffer->header.kind = static_cast<uint8_t>(what.kind);
   buffer->header.hop = what.hop;
@@ -59,8 +62,8 @@ void Core::send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what) {
   job.traffic.header_bytes += sizeof(MessageHeader);
 
   ++operation.pending_sends;
-  if (operation.granted) {
-    post(job.right, buffer);
+  if (may_send(bucket, buffer->link->node)) {
+    post(*buffer->link, buffer);
   } else {
     operation.ungranted.push_back(buffer->hook);
     ++operation.ungranted_count;
@@ -81,27 +84,41 @@ void Core::transmit(Link& link, SendBuffer* buffer) {
   transport_.send(link.peer, bytes_of(buffer->header), {buffer->data, buffer->header.payload_bytes}, buffer);
 }
 
-void Core::send_grant(Bucket& bucket) {
+// To those that will send to this node.
+void Core::send_grants(Bucket& bucket) {
   Job& job = *bucket.job;
   MessageHeader header = bucket.operation.header;
   header.kind = static_cast<uint8_t>(MessageKind::kGrant);
   header.checksum = message_checksum(header);
-  bucket.counters.header_bytes += sizeof(header);
-  job.traffic.header_bytes += sizeof(header);
-  ++bucket.operation.pending_sends;
-  transport_.send(job.left_peer, bytes_of(header), {}, &bucket.grant_send);
+  for (Link& link : job.links) {
+    if (hears_from(bucket, link.node)) {
+      bucket.counters.header_bytes += sizeof(header);
+      job.traffic.header_bytes += sizeof(header);
+      ++bucket.operation.pending_sends;
+      transport_.send(link.peer, bytes_of(header), {}, &bucket.grant_sends[link.node]);
+    }
+  }
 }
 
-// The right neighbour has granted the operation: what waited may go.
-void Core::open_for_sending(Bucket& bucket) {
+// The node has granted the operation: what waited may go.
+void Core::open_for_sending(Bucket& bucket, uint32_t node) {
   Operation& operation = bucket.operation;
-  Link& link = bucket.job->right;
-  operation.granted = true;
-  operation.ungranted_count = 0;
-  while (SendBuffer* const buffer = operation.ungranted.pop_front()) {
-    post(link, buffer);
+  Link& link = bucket.job->links[node];
+  --operation.grants_left;
+  if (operation.signature.direct) {
+    bucket.direct->granted[node] = 1;
   }
-  if (operation.injector) {
+  List<SendBuffer> waiting;
+  waiting.append(operation.ungranted);
+  while (SendBuffer* const buffer = waiting.pop_front()) {
+    if (buffer->link == &link) {
+      --operation.ungranted_count;
+      post(link, buffer);
+    } else {
+      operation.ungranted.push_back(buffer->hook);
+    }
+  }
+  if (operation.injector && operation.way == &link) {
     link.waiters.push_back(operation.room_hook);
     ready_links_.push_back(link.ready_hook);
   }
@@ -110,11 +127,11 @@ void Core::open_for_sending(Bucket& bucket) {
 
 bool Core::has_room(const Bucket& bucket) const {
   const Operation& operation = bucket.operation;
-  const Link& link = bucket.job->right;
+  const Link& link = *operation.way;
   if (bucket.job->failed) {
     return false;
   }
-  if (!operation.granted) {
+  if (!may_send(bucket, link.node)) {
     // A broadcast's root waits for nobody else: it must not be done before anybody has started.
     return operation.signature.operation != layout::kOpBroadcast && operation.ungranted_count < window_;
   }
@@ -125,8 +142,8 @@ void Core::wait_for_room(Bucket& bucket, std::coroutine_handle<> waiter) {
   Operation& operation = bucket.operation;
   operation.injector = waiter;
   operation.burst = 0;
-  if (operation.granted) {
-    Link& link = bucket.job->right;
+  Link& link = *operation.way;
+  if (may_send(bucket, link.node)) {
     link.waiters.push_back(operation.room_hook);
     ready_links_.push_back(link.ready_hook);
   }
@@ -162,21 +179,21 @@ size_t Core::pump(Link& link) {
 
 void Core::data_sent(SendBuffer& buffer, const Status& status) {
   Bucket& bucket = *buffer.bucket;
-  Link& link = bucket.job->right;
+  Link& link = *buffer.link;
   pool_.release(&buffer);
   --link.in_flight;
   if (!link.queue.empty() || !link.waiters.empty()) {
     ready_links_.push_back(link.ready_hook);
   }
   if (!status.ok()) {
-    lose(*bucket.job, bucket.job->right_node, status);
+    lose(*bucket.job, link.node, status);
   }
   sent_one(bucket);
 }
 
-void Core::grant_sent(Bucket& bucket, const Status& status) {
+void Core::grant_sent(Bucket& bucket, uint32_t to, const Status& status) {
   if (!status.ok()) {
-    lose(*bucket.job, bucket.job->left_node, status);
+    lose(*bucket.job, to, status);
   }
   sent_one(bucket);
 }

@@ -4,6 +4,7 @@
 
 #include <coroutine>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +27,7 @@ inline constexpr uint32_t kSmallMessageBytes = 8192;
 inline constexpr uint32_t kMaxAnnouncedBuckets = 1024;
 
 struct Job;
+struct Link;
 
 // A data message that has arrived; valid while the coroutine that takes it runs.
 struct Arrival {
@@ -47,9 +49,9 @@ struct Operation {
   Signature signature;
   MessageHeader header{};    // what all its messages have in common
   bool begun = false;        // reducer: begin() without commit() or abandon()
-  bool receives = false;     // expects messages from the left neighbour
-  bool needs_grant = false;  // the right neighbour will say that it has started; nothing is sent before
-  bool granted = false;      // it has said so, or will not
+  bool receives = false;     // expects messages
+  bool needs_grant = false;  // those that it sends to will say that they have started; nothing is sent before
+  uint32_t grants_left = 0;  // of them have not said so
   bool not_finite = false;
   uint64_t first_ns = 0;       // first local submit
   uint64_t start_ns = 0;       // all local ranks submitted
@@ -59,11 +61,13 @@ struct Operation {
   uint32_t pending_sends = 0;  // queued, waiting for the grant, or with the transport; grants included
   uint32_t parts = 0;          // coroutines that have not finished
   uint32_t burst = 0;          // segments injected since the injecting coroutine last waited
-  std::vector<uint32_t> next_segment;  // per hop: the one that must come next
+  // The one that must come next, by what place_of() says of a message.
+  std::vector<uint32_t> next_segment;
   List<SendBuffer> ungranted;
   uint32_t ungranted_count = 0;
   std::coroutine_handle<> receiver;  // waits for an arrival
-  std::coroutine_handle<> injector;  // waits for room on the link
+  std::coroutine_handle<> injector;  // waits for room on `way`
+  Link* way = nullptr;               // what the injector fills
   Arrival arrival;
   Hook<Bucket> room_hook;    // in Link::waiters or Job::yielded, if the injector waits
   Hook<Bucket> retire_hook;  // done, and its sends too
@@ -93,20 +97,31 @@ struct EarlyMessage {
   std::byte payload[kSmallMessageBytes];
 };
 
-// "I have started (bucket, sequence)" from the right neighbour, until this node starts it too.
+// "I have started (bucket, sequence)" from a node that this one sends to, until this one starts it too.
 struct StoredGrant {
+  uint32_t from = 0;
   uint64_t sequence = 0;
   Signature signature;
 };
 
 class GrantSend final : public transport::SendCompletion {
  public:
-  explicit GrantSend(Core& core, Bucket* bucket) : core_(core), bucket_(bucket) {}
+  explicit GrantSend(Core& core, Bucket* bucket, uint32_t to) : core_(core), bucket_(bucket), to_(to) {}
   void on_sent(const Status& status) override;
 
  private:
   Core& core_;
   Bucket* bucket_;
+  uint32_t to_;
+};
+
+// What the owner of a chunk knows of the shares that come straight to it. They are summed by their senders'
+// distance to the left, whatever order they come in, so that runs are replayable.
+struct DirectState {
+  std::vector<uint8_t> granted;     // by node
+  std::vector<uint32_t> summed;     // by segment of the own chunk: shares
+  std::vector<uint8_t> not_finite;  // the same
+  std::vector<SendBuffer*> held;    // by segment and distance: too early to be summed; null: none
 };
 
 struct BucketCounters {
@@ -117,13 +132,8 @@ struct BucketCounters {
 
 // Before add_bucket it may exist as an announcement only: other nodes are ahead (spec.reducer is null).
 struct Bucket {
-  Bucket(Core& core, Job* owner, uint32_t number)
-      : job(owner),
-        id(number),
-        operation(this),
-        grant_send(core, this),
-        warning_hook(this),
-        deadline_hook(this) {}
+  Bucket(Job* owner, uint32_t number)
+      : job(owner), id(number), operation(this), warning_hook(this), deadline_hook(this) {}
 
   Job* const job;
   const uint32_t id;
@@ -139,8 +149,9 @@ struct Bucket {
   std::vector<RankSlot> ranks;
   Gather gather;
   Operation operation;
-  std::vector<StoredGrant> grants;  // ascending; a root may be ahead by up to P broadcasts
-  GrantSend grant_send;
+  std::unique_ptr<DirectState> direct;  // null: allreduces go around the ring
+  std::vector<StoredGrant> grants;      // ascending by node; a root may be ahead by up to P broadcasts
+  std::deque<GrantSend> grant_sends;    // by node
   List<EarlyMessage> early;
   uint32_t early_count = 0;
   uint64_t last_allowed = UINT64_MAX;  // sequence number after which a rank that left will be missing
@@ -160,31 +171,37 @@ struct RankState {
   uint64_t submitted = 0, late_count = 0, late_total_ns = 0, late_max_ns = 0;
 };
 
-// The way to the right neighbour.
+// The way to another node of a job.
 struct Link {
-  explicit Link(Job* job) : ready_hook(job) {}
+  Link(Job* owner, uint32_t to) : job(owner), node(to), ready_hook(this) {}
+  Job* const job;
+  const uint32_t node;
   transport::PeerId peer = 0;
   bool connected = false;
   uint32_t in_flight = 0;
   List<SendBuffer> queue;
-  List<Bucket> waiters;  // operations whose injector waits for room
-  Hook<Job> ready_hook;  // in Core's list of links that have something to do
+  List<Bucket> waiters;   // operations whose injector waits for room
+  Hook<Link> ready_hook;  // in Core's list of links that have something to do
 };
 
 struct Job {
-  explicit Job(JobSpec s) : spec(std::move(s)), right(this) {}
+  explicit Job(JobSpec s) : spec(std::move(s)) {
+    for (uint32_t node = 0; node < spec.nodes; ++node) {
+      links.emplace_back(this, node);
+    }
+  }
+  Link& right() { return links[right_node]; }
 
   JobSpec spec;
   uint32_t left_node = 0, right_node = 0;
   std::vector<RankState> ranks;
-  Link right;
-  transport::PeerId left_peer = 0;  // the same as right.peer where the ring has two nodes
-  bool left_connected = false;
-  bool failed = false;    // operations are frozen
-  bool reported = false;  // on_job_failed was called
+  std::deque<Link> links;   // by node; the one to this node itself is not used
+  bool any_direct = false;  // some bucket is Algorithm::kDirect: all nodes are let in
+  bool failed = false;      // operations are frozen
+  bool reported = false;    // on_job_failed was called
   bool aborted = false;
   Status cause;
-  Status lost;  // a neighbour went away while nothing was in flight
+  Status lost;  // another node went away while nothing was in flight
   uint32_t running = 0;
   uint32_t announced = 0;
   bool any_left = false;

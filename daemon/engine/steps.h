@@ -12,7 +12,7 @@ namespace gradwire::engine {
 // How many segments a node alone handles before others get their turn.
 inline constexpr uint32_t kAloneBurst = 8;
 
-// co_await: until the link can take another segment of this operation.
+// co_await: until Operation::way can take another segment of this operation.
 class Room {
  public:
   Room(Core& core, Bucket& bucket) : core_(core), bucket_(bucket) {}
@@ -25,7 +25,7 @@ class Room {
   Bucket& bucket_;
 };
 
-// co_await: the next message from the left neighbour, checked against what must come; it is valid until the
+// co_await: the next message, checked against what must come; it is valid until the
 // next co_await, since the coroutine runs inside the transport's call.
 class Receive {
  public:
@@ -68,6 +68,16 @@ inline Core::Outgoing outgoing(const Bucket& bucket, MessageKind kind, uint32_t 
   what.not_finite = not_finite;
   return what;
 }
+
+// Sums a segment and encodes it into a buffer. nullptr: the operation has failed.
+SendBuffer* encode(Core& core, Bucket& bucket, const compress::Segment& segment,
+                   std::span<const std::byte> arrived, uint32_t* bytes, bool* not_finite);
+// Into its place in the result. False: the operation has failed.
+bool decode(Core& core, Bucket& bucket, const compress::Segment& segment, std::span<const std::byte> bytes);
+// The owner's part of a segment: its verdict, and the sum as it travels and as the result gets it. False: the
+// operation has failed.
+bool finish(Core& core, Bucket& bucket, const compress::Segment& segment, SendBuffer* buffer, uint32_t* bytes,
+            bool not_finite);
 
 // Passes on what has arrived as it is. False: the operation has failed.
 inline bool forward(Core& core, Bucket& bucket, const Arrival& arrival, const Core::Outgoing& what) {

@@ -140,6 +140,7 @@ void Core::submit(Job& job, uint32_t local, const layout::Submission& submission
   signature.layout = uses_shards(submission.operation) ? bucket->shard_layout : bucket->layout;
   signature.root = submission.root;
   signature.flush = (submission.flags & layout::kSubmissionFlush) != 0;
+  signature.direct = bucket->direct != nullptr && submission.operation == layout::kOpAllreduce;
   // Where nothing is reduced the reduction means nothing, and the scale where there is no residual.
   const bool allreduce = submission.operation == layout::kOpAllreduce;
   const bool reduces = allreduce || submission.operation == layout::kOpReduceScatter;

@@ -21,9 +21,11 @@ TEST(JobFormation, RanksWaitUntilAllAreThereAndThenStartTogether) {
   const engine::JobSpec& spec = cluster.nodes[1]->engine->jobs.begin()->second;
   EXPECT_EQ(spec.node_index, 1u);
   EXPECT_EQ(spec.rank_node, (std::vector<uint32_t>{0, 0, 1}));
-  EXPECT_EQ(spec.left_address, "address of a");
-  EXPECT_EQ(spec.right_address, "address of a");
-  EXPECT_EQ(spec.neighbour_hosts, (std::vector<std::string>{"10.0.0.1", "fe80::1"}));
+  ASSERT_EQ(spec.members.size(), 2u);
+  EXPECT_EQ(spec.members[0].name, "a");
+  EXPECT_EQ(spec.members[0].address, "address of a");
+  EXPECT_EQ(spec.members[1].address, "address of b");
+  EXPECT_EQ(spec.members[0].hosts, (std::vector<std::string>{"10.0.0.1", "fe80::1"}));
   EXPECT_EQ(spec.key[0], std::byte{'k'});
   EXPECT_EQ(spec.local_ranks.size(), 1u);
 }
@@ -33,9 +35,12 @@ TEST(JobFormation, TheRingIsOrderedByTheLowestRankOfEachNode) {
   cluster.join(0, 2, 3);
   cluster.join(1, 1, 3);
   cluster.join(2, 0, 3);
-  EXPECT_EQ(cluster.nodes[2]->engine->jobs.begin()->second.node_names,
-            (std::vector<std::string>{"c", "b", "a"}));
-  EXPECT_EQ(cluster.nodes[0]->engine->jobs.begin()->second.left_address, "address of b");
+  const std::vector<engine::JobNode>& members = cluster.nodes[2]->engine->jobs.begin()->second.members;
+  ASSERT_EQ(members.size(), 3u);
+  EXPECT_EQ(members[0].name, "c");
+  EXPECT_EQ(members[1].name, "b");
+  EXPECT_EQ(members[1].address, "address of b");
+  EXPECT_EQ(members[2].name, "a");
 }
 
 TEST(JobFormation, AWorldThatDiffersIsToldToAllThatWaitAndToThoseWhoComeAMomentLater) {

@@ -138,9 +138,9 @@ class Ring {
     for (const auto& session : daemons_[index]->sessions) {
       spec.local_ranks.push_back(session->local());
     }
-    spec.left_address = daemons_[(index + nodes_ - 1) % nodes_]->thread->transport_address();
-    spec.right_address = daemons_[(index + 1) % nodes_]->thread->transport_address();
-    spec.neighbour_hosts = hosts_;  // all are on this host
+    for (const auto& daemon : daemons_) {
+      spec.members.push_back({"", daemon->thread->transport_address(), hosts_});  // all are on this host
+    }
     return spec;
   }
   BucketSpec bucket(uint32_t index, size_t elements) {

@@ -115,7 +115,7 @@ TEST(Message, RefusesFieldsThatMakeNoSense) {
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(-1.0); }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(std::nan("")); }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(HUGE_VAL); }), "");
-  EXPECT_NE(with([](MessageHeader& h) { h.flags = 4; }), "");
+  EXPECT_NE(with([](MessageHeader& h) { h.flags = 8; }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.payload_bytes = 63; }), "");
 }
 
@@ -154,6 +154,17 @@ TEST(Message, AFlushIsAnAllreduceWithAFlagInTheSignature) {
   EXPECT_EQ(parse(grant, 0), "");
   grant.flags = kMessageNotFinite;
   EXPECT_NE(parse(grant, 0), "");
+}
+
+TEST(Message, WhatIsDirectIsAnAllreduceWithAFlagInTheSignature) {
+  MessageHeader direct = sample();
+  direct.flags = kMessageDirect;
+  EXPECT_EQ(parse(direct), "");
+  EXPECT_NE(signature_of(direct), signature_of(sample()));
+  EXPECT_EQ(describe(signature_of(direct)),
+            "allreduce average, direct, of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)");
+  direct.operation = layout::kOpReduceScatter;
+  EXPECT_NE(parse(direct), "");
 }
 
 TEST(Message, DescribesSignaturesForPeople) {

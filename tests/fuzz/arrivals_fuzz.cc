@@ -89,6 +89,9 @@ void add_buckets(Cluster& cluster) {
   compressed.layers = {2500, 5};
   compressed.codec = "laco";
   cluster.add_bucket(3, compressed);
+  compressed.name = "direct";
+  compressed.algorithm = engine::Algorithm::kDirect;
+  cluster.add_bucket(4, compressed);
 }
 
 }  // namespace
@@ -114,6 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     cluster.submit_all(1, request);
     cluster.submit_all(2, Request{});
     cluster.submit_all(3, Request{});
+    cluster.submit_all(4, Request{});
     cluster.submit_all(0, Request{gradwire::layout::kOpBarrier});
     const bool done = cluster.run_until(
         [&] {

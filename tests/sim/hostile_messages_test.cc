@@ -112,20 +112,23 @@ class Attacker {
   std::vector<std::byte> older_, older_payload_;
 };
 
+template <typename T = int32_t>
 void check_results(Cluster& cluster, uint32_t bucket, const std::string& what) {
   for (uint32_t n = 0; n < cluster.nodes(); ++n) {
-    const auto values = cluster.node(n).results[bucket]->as<int32_t>();
+    const auto values = cluster.node(n).results[bucket]->as<T>();
     for (size_t k = 0; k < values.size(); ++k) {
-      int32_t sum = 0;
+      T sum = 0;
       for (uint32_t r = 0; r < cluster.world(); ++r) {
-        sum += cluster.rank(r).gradients[bucket]->as<int32_t>()[k];
+        sum += cluster.rank(r).gradients[bucket]->as<T>()[k];
       }
       ASSERT_EQ(values[k], sum) << what;
     }
   }
 }
 
-// True if the job noticed: it ended, or an operation did not.
+// True if the job noticed: it ended, or an operation did not. Of int32_t around the ring, of float straight
+// to the owners.
+template <typename T>
 bool attack(uint64_t seed, Harm harm) {
   std::mt19937_64 random(seed);
   const auto nodes = static_cast<uint32_t>(2 + random() % 4);
@@ -136,7 +139,12 @@ bool attack(uint64_t seed, Harm harm) {
     BucketShape shape;
     shape.name = "gradients";
     shape.layers = {bucket == 1 ? 300u : 60'000u};
-    shape.dtype = compress::Dtype::kInt32;
+    if constexpr (std::is_integral_v<T>) {
+      shape.dtype = compress::Dtype::kInt32;
+    } else {
+      shape.codec = "none";
+      shape.algorithm = engine::Algorithm::kDirect;
+    }
     cluster.add_bucket(bucket, shape);
   }
   Attacker attacker(seed, harm, random() % (12 * nodes));
@@ -145,8 +153,8 @@ bool attack(uint64_t seed, Harm harm) {
   for (uint32_t step = 0; step < 3 && cluster.failure().ok(); ++step) {
     for (uint32_t bucket = 0; bucket <= 2; ++bucket) {
       for (uint32_t r = 0; bucket > 0 && r < nodes; ++r) {
-        for (int32_t& value : cluster.rank(r).gradients[bucket]->as<int32_t>()) {
-          value = static_cast<int32_t>(random() % 1000);
+        for (T& value : cluster.rank(r).gradients[bucket]->as<T>()) {
+          value = static_cast<T>(random() % 1000);
         }
       }
       Request request;
@@ -162,7 +170,7 @@ bool attack(uint64_t seed, Harm harm) {
         good = good && completion != nullptr && completion->status == 0 && completion->flags == 0;
       }
       if (good) {
-        check_results(cluster, bucket, what);
+        check_results<T>(cluster, bucket, what);
       } else if (cluster.failure().ok()) {
         // A message was dropped: the clocks say so, and the deadline would end the job.
         EXPECT_TRUE(attacker.happened) << what;
@@ -186,10 +194,13 @@ bool attack(uint64_t seed, Harm harm) {
 TEST(Hostile, ChangedMessagesEndTheJobOrAreDroppedButNeverSpoilAResult) {
   for (int harm = 0; harm < static_cast<int>(Harm::kCount); ++harm) {
     int noticed = 0;
+    int noticed_directly = 0;
     for (uint64_t seed = 1; seed <= 60; ++seed) {
-      noticed += attack(seed, static_cast<Harm>(harm)) ? 1 : 0;
+      noticed += attack<int32_t>(seed, static_cast<Harm>(harm)) ? 1 : 0;
+      noticed_directly += attack<float>(seed, static_cast<Harm>(harm)) ? 1 : 0;
     }
     EXPECT_GE(noticed, 50) << "harm " << harm;
+    EXPECT_GE(noticed_directly, 50) << "harm " << harm;
   }
 }
 

@@ -66,13 +66,11 @@ class Neighbours : public testing::Test, public engine::Clock {
     spec.key[0] = static_cast<std::byte>(id);
     spec.nodes = 2;
     spec.rank_node = {0, 1};
-    spec.node_names = {"a", "b"};
     engine::LocalRank local;
     local.session = rank_.session;
     local.memory = rank_.memory;
     spec.local_ranks.push_back(local);
-    spec.left_address = spec.right_address = other_->address();
-    spec.neighbour_hosts = std::move(hosts);
+    spec.members = {{"a", "here", {}}, {"b", other_->address(), std::move(hosts)}};
     return spec;
   }
   void submit_barrier() {

@@ -25,17 +25,13 @@ OtherJob::OtherJob(Cluster& cluster, engine::JobId id, uint32_t nodes)
     spec.node_index = i;
     for (uint32_t n = 0; n < nodes_; ++n) {
       spec.rank_node.push_back(n);
-      spec.node_names.push_back(cluster.node(n).name);
+      spec.members.push_back({cluster.node(n).name, cluster.node(n).transport->address(), {}});
     }
     engine::LocalRank local;
     local.rank = i;
     local.session = ranks_[i].session;
     local.memory = ranks_[i].memory;
     spec.local_ranks.push_back(std::move(local));
-    if (nodes_ > 1) {
-      spec.left_address = cluster.node((i + nodes_ - 1) % nodes_).transport->address();
-      spec.right_address = cluster.node((i + 1) % nodes_).transport->address();
-    }
     const Status status = cluster.node(i).engine->add_job(std::move(spec));
     EXPECT_TRUE(status.ok()) << status.message();
   }

@@ -17,12 +17,17 @@ struct Kind {
   const char* name;
   const char* codec;  // empty: exact reducer
   compress::Dtype dtype;
+  engine::Algorithm algorithm = engine::Algorithm::kRing;
 };
-constexpr Kind kKinds[] = {
-    {"none", "none", compress::Dtype::kFloat32}, {"l8", "l8", compress::Dtype::kFloat32},
-    {"lads", "lads", compress::Dtype::kFloat32}, {"laco", "laco", compress::Dtype::kFloat32},
-    {"exact", "", compress::Dtype::kFloat32},    {"int32", "", compress::Dtype::kInt32},
-    {"int64", "", compress::Dtype::kInt64}};
+constexpr Kind kKinds[] = {{"none", "none", compress::Dtype::kFloat32},
+                           {"l8", "l8", compress::Dtype::kFloat32},
+                           {"lads", "lads", compress::Dtype::kFloat32},
+                           {"laco", "laco", compress::Dtype::kFloat32},
+                           {"exact", "", compress::Dtype::kFloat32},
+                           {"int32", "", compress::Dtype::kInt32},
+                           {"int64", "", compress::Dtype::kInt64},
+                           {"none_direct", "none", compress::Dtype::kFloat32, engine::Algorithm::kDirect},
+                           {"laco_direct", "laco", compress::Dtype::kFloat32, engine::Algorithm::kDirect}};
 
 const std::vector<std::vector<uint64_t>> kShapes = {{},
                                                     {0},
@@ -86,6 +91,7 @@ std::vector<std::byte> run(uint32_t nodes, uint32_t locals, const Kind& kind, ui
     shape.layers = kShapes[i];
     shape.dtype = kind.dtype;
     shape.codec = kShapes[i].empty() ? "" : kind.codec;
+    shape.algorithm = shape.codec.empty() ? engine::Algorithm::kRing : kind.algorithm;
     shape.settings.density = 0.02;
     shape.settings.warm_start_steps = 0;
     cluster.add_bucket(i + 1, shape);

@@ -81,11 +81,7 @@ Cluster::Cluster(const ClusterOptions& options) : options_(options), network_(op
       }
     }
     for (const auto& node : nodes_) {
-      spec.node_names.push_back(node->name);
-    }
-    if (options_.nodes > 1) {
-      spec.left_address = nodes_[(i + options_.nodes - 1) % options_.nodes]->transport->address();
-      spec.right_address = nodes_[(i + 1) % options_.nodes]->transport->address();
+      spec.members.push_back({node->name, node->transport->address(), {}});
     }
     const Status status = nodes_[i]->engine->add_job(std::move(spec));
     EXPECT_TRUE(status.ok()) << status.message();
@@ -112,6 +108,8 @@ void Cluster::add_bucket_at(uint32_t index, uint32_t bucket, const BucketShape& 
   Node& node = *nodes_[index];
   compress::BucketShape cut;
   cut.nodes = options_.nodes;
+  cut.node = index;
+  cut.direct = shape.algorithm == engine::Algorithm::kDirect;
   cut.max_message_bytes = static_cast<uint32_t>(node.transport->max_payload());
   std::vector<compress::CodecSettings> settings;
   uint64_t elements = 0;
@@ -137,6 +135,7 @@ void Cluster::add_bucket_at(uint32_t index, uint32_t bucket, const BucketShape& 
   spec.bucket = bucket;
   spec.name = shape.name;
   spec.reducer = std::move(reducer).value();
+  spec.algorithm = shape.algorithm;
   if (elements % world() == 0) {
     if (shape.shard_message_bytes != 0) {
       cut.max_message_bytes = shape.shard_message_bytes;

@@ -35,8 +35,9 @@ struct BucketShape {
   std::string name;
   std::vector<uint64_t> layers;
   compress::Dtype dtype = compress::Dtype::kFloat32;
-  std::string codec;                 // empty: the exact reducer
-  compress::CodecSettings settings;  // its codec is replaced by `codec`
+  std::string codec;                                       // empty: the exact reducer
+  compress::CodecSettings settings;                        // its codec is replaced by `codec`
+  engine::Algorithm algorithm = engine::Algorithm::kRing;  // kDirect: not of the exact reducer
   uint32_t shard_message_bytes = 0;  // 0: the transport's; the shards' segments are cut by it
   // A node's reducer, before its engine gets it.
   std::function<std::unique_ptr<compress::BucketReducer>(uint32_t node,

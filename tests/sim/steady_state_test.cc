@@ -76,11 +76,12 @@ TEST(SteadyState, AllocatesNothing) {
   options.network.inline_completions = 0;
   options.network.late_completions = 0;
   Cluster cluster(options);
-  const std::vector<const char*> codecs = {"none", "l8", "lads", "laco", "", ""};
+  const std::vector<const char*> codecs = {"none", "l8", "lads", "laco", "", "", "none", "laco"};
   for (uint32_t i = 0; i < codecs.size(); ++i) {
     BucketShape shape;
     shape.layers = {i == 5 ? 97u : 90'001u, 7};  // eight ranks divide it
     shape.codec = codecs[i];
+    shape.algorithm = i < 6 ? engine::Algorithm::kRing : engine::Algorithm::kDirect;
     shape.settings.warm_start_steps = 1;
     cluster.add_bucket(i + 1, shape);
     for (uint32_t r = 0; r < cluster.world(); ++r) {
@@ -100,7 +101,7 @@ TEST(SteadyState, AllocatesNothing) {
     for (uint32_t bucket = 0; bucket <= codecs.size(); ++bucket) {
       Request request;
       request.operation = operation_of(number, bucket);
-      request.root = request.operation == layout::kOpBroadcast ? bucket : 0;
+      request.root = request.operation == layout::kOpBroadcast ? bucket % cluster.world() : 0;
       cluster.submit_all(bucket, request);
     }
     // Only what the engines do is counted, not the network's own messages.

@@ -283,6 +283,13 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
   return ok_status();
 }
 
+bool may_be_direct(std::span<const CodecSettings> settings) {
+  return std::none_of(settings.begin(), settings.end(), [](const CodecSettings& s) {
+    const CodecRow* const row = find_codec(s.codec);
+    return row != nullptr && row->kind == CodecKind::kTally;
+  });
+}
+
 uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> settings) {
   uint64_t elements = 0;
   uint64_t samples = 0;

@@ -250,6 +250,9 @@ Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,
 // samples, the codecs' scratch, collected shares. A codec that does not exist holds none.
 uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> settings);
 
+// Whether BucketShape::direct may be set for layers with these settings.
+bool may_be_direct(std::span<const CodecSettings> settings);
+
 // The names that CodecSettings::codec may have, for error messages and --help.
 std::span<const std::string_view> codec_names();
 

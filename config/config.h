@@ -61,6 +61,11 @@ struct EngineOptions {
   bool operator==(const EngineOptions&) const = default;
 };
 
+struct PlanOptions {
+  std::string algorithm = "ring";  // ring, direct
+  bool operator==(const PlanOptions&) const = default;
+};
+
 struct QuotaOptions {
   uint64_t bytes_per_user = 64ULL << 30;
   uint32_t jobs_per_user = 64;
@@ -82,6 +87,7 @@ struct Config {
   EngineOptions engine;
   QuotaOptions quotas;
   LogOptions log;
+  PlanOptions plan;
   CompressionPolicy compression;
   bool operator==(const Config&) const = default;
 };

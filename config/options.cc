@@ -15,6 +15,7 @@ constexpr double kMiB = 1024 * kKiB;
 constexpr double kTiB = 1024 * 1024 * kMiB;
 
 constexpr std::string_view kTransports[] = {"ucx"};
+constexpr std::string_view kAlgorithms[] = {"ring", "direct"};
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
 constexpr std::string_view kCodecs[] = {"none",   "fp16", "bf16", "l8",   "int8", "int4",
                                         "onebit", "sign", "lads", "laco", "topk", "dropping"};
@@ -271,6 +272,16 @@ constexpr Option kOptions[] = {
     {"log.level", Type::kChoice, 0, 0, kLevels, "info", "", "The least severe messages that are logged.",
      FIELD(log.level)},
 
+    {"plan.algorithm", Type::kChoice, 0, 0, kAlgorithms, "direct", "",
+     "How the shares of a gradient bucket travel. ring: each node adds its own and passes the sum on; "
+     "direct: "
+     "every node sends its share of a chunk to the one that owns it, and gets the sum from there: fewer "
+     "steps "
+     "and less rounding on many nodes, but each node needs a connection to every other one. Buckets that "
+     "direct cannot reduce (codec sign, other types than float32) go around the ring. The coordinator's "
+     "daemon decides for the whole job.",
+     FIELD(plan.algorithm)},
+
     {"compression.codec", Type::kChoice, 0, 0, kCodecs, "laco", "",
      "none: exact; fp16, bf16: 16 bits an element; l8: 8 bits, logarithmic; int8, int4: 8 or 4 bits, linear; "
      "onebit: signs with error feedback; sign: majority vote; lads: sparse, elements over their layer's "
@@ -379,6 +390,7 @@ constexpr Section kSections[] = {
     {"engine", "Threads and polling."},
     {"quotas", "What one user can take of this node."},
     {"log", "Messages, on standard error."},
+    {"plan", "How a bucket is reduced."},
     {"compression",
      "Which codec, with which settings, for which layers. The coordinator's daemon decides for the whole "
      "job."},

@@ -1,5 +1,6 @@
 #include "daemon/control/bucket_reducer.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace gradwire::control {
@@ -36,10 +37,12 @@ std::vector<compress::CodecSettings> layer_settings(const Manifest& manifest,
   return settings;
 }
 
-compress::BucketShape bucket_shape(const Manifest& manifest, uint32_t nodes, uint32_t max_payload) {
+compress::BucketShape bucket_shape(const Manifest& manifest, const BucketPlace& place) {
   compress::BucketShape shape;
-  shape.nodes = nodes;
-  shape.max_message_bytes = max_payload;
+  shape.nodes = place.nodes;
+  shape.node = place.node;
+  shape.max_message_bytes = place.max_payload;
+  shape.direct = place.algorithm == engine::Algorithm::kDirect;
   for (const auto& [name, elements] : manifest.layers) {
     shape.layers.push_back({name, elements});
   }
@@ -53,12 +56,23 @@ bool is_compressible(const Manifest& manifest) {
          static_cast<compress::Dtype>(manifest.dtype) == compress::Dtype::kFloat32;
 }
 
-Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest, uint32_t nodes,
-                                                              uint32_t max_payload,
-                                                              const config::CompressionPolicy& policy,
-                                                              uint32_t node) {
-  compress::BucketShape shape = bucket_shape(manifest, nodes, max_payload);
-  shape.node = node;
+bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& policy) {
+  const auto is_coded = [&policy](const auto& layer) {
+    return layer.second > 0 && config::resolve_policy(policy, layer.first).codec != "none";
+  };
+  return is_compressible(manifest) && std::any_of(manifest.layers.begin(), manifest.layers.end(), is_coded);
+}
+
+engine::Algorithm algorithm_for(const Manifest& manifest, const config::CompressionPolicy& policy,
+                                engine::Algorithm wanted) {
+  const bool can = is_compressible(manifest) && compress::may_be_direct(layer_settings(manifest, policy));
+  return can ? wanted : engine::Algorithm::kRing;
+}
+
+Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest,
+                                                              const BucketPlace& place,
+                                                              const config::CompressionPolicy& policy) {
+  const compress::BucketShape shape = bucket_shape(manifest, place);
   if (!is_compressible(manifest)) {
     return compress::make_exact_reducer(shape, static_cast<compress::Dtype>(manifest.dtype));
   }
@@ -75,15 +89,16 @@ Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& man
   for (const uint32_t node : rank_node) {
     rank_chunk.push_back((node + 1) % nodes);
   }
-  return compress::make_shard_reducer(bucket_shape(manifest, nodes, max_payload),
+  return compress::make_shard_reducer(bucket_shape(manifest, {nodes, 0, max_payload}),
                                       static_cast<compress::Dtype>(manifest.dtype), rank_chunk);
 }
 
-uint64_t residual_bytes(const Manifest& manifest, const config::CompressionPolicy& policy) {
+uint64_t residual_bytes(const Manifest& manifest, const BucketPlace& place,
+                        const config::CompressionPolicy& policy) {
   if (!is_compressible(manifest)) {
     return 0;
   }
-  return compress::held_bytes(bucket_shape(manifest, 1, 0), layer_settings(manifest, policy));
+  return compress::held_bytes(bucket_shape(manifest, place), layer_settings(manifest, policy));
 }
 
 }  // namespace gradwire::control

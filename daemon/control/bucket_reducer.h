@@ -7,23 +7,38 @@
 #include "compress/reducer.h"
 #include "config/policy.h"
 #include "daemon/control/manifest.h"
+#include "daemon/engine/engine.h"
 
 namespace gradwire::control {
 
-Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest, uint32_t nodes,
-                                                              uint32_t max_payload,
-                                                              const config::CompressionPolicy& policy,
-                                                              uint32_t node);
+// Where a bucket's node is among the job's, and how their shares travel.
+struct BucketPlace {
+  uint32_t nodes = 1;
+  uint32_t node = 0;
+  uint32_t max_payload = 0;  // bytes of a message
+  engine::Algorithm algorithm = engine::Algorithm::kRing;
+};
+
+// The algorithm that the bucket gets where `wanted` is asked for: kRing if it cannot be direct.
+engine::Algorithm algorithm_for(const Manifest& manifest, const config::CompressionPolicy& policy,
+                                engine::Algorithm wanted);
+
+// `place.algorithm` is one of algorithm_for().
+Result<std::unique_ptr<compress::BucketReducer>> make_reducer(const Manifest& manifest,
+                                                              const BucketPlace& place,
+                                                              const config::CompressionPolicy& policy);
 
 // For allgather and reduce_scatter (BucketSpec::shards). nullptr: the ranks do not divide the elements.
 Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& manifest, uint32_t nodes,
                                                              uint32_t max_payload,
                                                              std::span<const uint32_t> rank_node);
 
-// Memory that make_reducer's result will hold: residuals, momentum and what its codecs work in.
-uint64_t residual_bytes(const Manifest& manifest, const config::CompressionPolicy& policy);
+// Memory that make_reducer's result will hold: residuals, momentum, what its codecs work in, and shares.
+uint64_t residual_bytes(const Manifest& manifest, const BucketPlace& place,
+                        const config::CompressionPolicy& policy);
 
-// Whether it can have residuals at all.
+// Whether a codec may be used for it, and whether one of its layers leaves residuals.
 bool is_compressible(const Manifest& manifest);
+bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& policy);
 
 }  // namespace gradwire::control

@@ -76,7 +76,8 @@ void BucketRounds::all_arrived(const RoundPtr& round) {
   const Json document{{"type", "bucket_ok"},
                       {"name", round->first.name},
                       {"bucket", round->bucket},
-                      {"policy", hooks_.policy()}};
+                      {"policy", hooks_.policy()},
+                      {"plan", hooks_.plan()}};
   for (uint32_t node = 0; node < nodes_; ++node) {
     hooks_.send(node, document);
   }

@@ -27,6 +27,7 @@ class BucketRounds {
     std::function<uint32_t(uint32_t rank)> node;                      // of a rank
     std::function<std::string(const std::vector<uint32_t>&)> places;  // of missing ranks
     std::function<Json()> policy;                                     // for buckets created now
+    std::function<Json()> plan;                                       // the same
   };
   BucketRounds(Scheduler& scheduler, Nanoseconds timeout, uint32_t world, uint32_t nodes, Hooks hooks);
 

@@ -12,6 +12,7 @@
 #include "daemon/control/bucket_rounds.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/link.h"
+#include "daemon/control/plan_document.h"
 #include "daemon/control/result_watch.h"
 #include "daemon/control/stall_watch.h"
 
@@ -23,6 +24,7 @@ struct CoordinatorOptions {
   Nanoseconds operation_timeout{};
   Json policy;                                      // handed out with every bucket
   std::function<std::string(size_t bytes)> random;  // for the epochs' keys
+  Json plan = plan_to_json({});                     // handed out as the policy is
 };
 
 using NodeKey = uint64_t;  // a member's connection, never reused

@@ -174,7 +174,7 @@ void CoordinatedJob::make_parts() {
       scheduler_, options_.operation_timeout, world_, nodes,
       BucketRounds::Hooks{send, [this](uint32_t rank) { return place_of(rank); },
                           [this](uint32_t rank) { return nodes_.at(rank_node_.at(rank)).index; }, all_places,
-                          [this] { return options_.policy; }});
+                          [this] { return options_.policy; }, [this] { return options_.plan; }});
   stalls_ = std::make_unique<StallWatch>(
       scheduler_, options_.peer_timeout, nodes,
       StallWatch::Hooks{

@@ -186,9 +186,9 @@ Status Daemon::start_engine() {
 void Daemon::start_control() {
   node_->self.control_address = advertised(config_, peers_->port());
   coordinator_ = std::make_unique<Coordinator>(
-      scheduler_,
-      CoordinatorOptions{node_->self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
-                         config::policy_to_json(config_.compression), random_bytes});
+      scheduler_, CoordinatorOptions{
+                      node_->self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
+                      config::policy_to_json(config_.compression), random_bytes, plan_to_json(config_.plan)});
   members_ =
       std::make_unique<Members>(*node_, Members::Hooks{[this](const JobFacts& facts) { job_ends(facts); }});
   publish_timer_ = std::make_unique<Timer>(scheduler_);

@@ -46,6 +46,7 @@ void Daemon::reload() {
     }
   }
   coordinator_->set_policy(config::policy_to_json(config_.compression));
+  coordinator_->set_plan(plan_to_json(config_.plan));
   node_->quotas->set_limits(config_.quotas);
   set_log_level(config_.log.level);
   tell_stop_limit();
@@ -57,6 +58,8 @@ void Daemon::reload() {
 bool Daemon::apply(const config::Change& change, const config::Config& fresh) {
   if (change.option.starts_with("compression.")) {
     config_.compression = fresh.compression;
+  } else if (change.option.starts_with("plan.")) {
+    config_.plan = fresh.plan;
   } else if (change.option.starts_with("quotas.")) {
     config_.quotas = fresh.quotas;
   } else if (change.option == "log.level") {

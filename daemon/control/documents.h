@@ -13,7 +13,7 @@
 
 namespace gradwire::control {
 
-inline constexpr uint32_t kPeerProtocol = 2;
+inline constexpr uint32_t kPeerProtocol = 3;
 inline constexpr uint32_t kMaxWorld = 65536;
 inline constexpr size_t kMaxName = 255;  // bytes of a node's name
 inline constexpr size_t kMaxJobName = 127;

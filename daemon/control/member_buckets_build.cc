@@ -5,12 +5,14 @@
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
 #include "daemon/control/member_buckets.h"
+#include "daemon/control/plan_document.h"
 
 namespace gradwire::control {
 
 struct MemberBuckets::Parts {
   Manifest manifest;
   config::CompressionPolicy policy;
+  BucketPlace place;
   uint64_t region = 0, residual = 0;  // bytes
   size_t ranks = 0;                   // local
 
@@ -26,8 +28,7 @@ struct MemberBuckets::Parts {
 
   // In the workshop.
   Status make_memory();
-  Status make_reducers(uint32_t nodes, uint32_t node, uint32_t max_payload,
-                       const std::vector<uint32_t>& rank_node);
+  Status make_reducers(const std::vector<uint32_t>& rank_node);
 };
 
 Status MemberBuckets::Parts::make_memory() {
@@ -47,12 +48,11 @@ Status MemberBuckets::Parts::make_memory() {
   return ok_status();
 }
 
-Status MemberBuckets::Parts::make_reducers(uint32_t nodes, uint32_t node, uint32_t max_payload,
-                                           const std::vector<uint32_t>& rank_node) {
+Status MemberBuckets::Parts::make_reducers(const std::vector<uint32_t>& rank_node) {
   try {
-    auto sharded = make_shards(manifest, nodes, max_payload, rank_node);
+    auto sharded = make_shards(manifest, place.nodes, place.max_payload, rank_node);
     GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context(bucket_text(manifest.name)));
-    auto made = make_reducer(manifest, nodes, max_payload, policy, node);
+    auto made = make_reducer(manifest, place, policy);
     GRADWIRE_RETURN_IF_ERROR(made.status().with_context(bucket_text(manifest.name)));
     if (!state.empty() && (*made)->restore_state(state) > 0) {
       state.clear();
@@ -71,6 +71,7 @@ Status MemberBuckets::numbered(const Json& document) {
   const std::string name = fields.text("name", 1, kMaxBucketName);
   const auto id = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
   const Json* policy_json = fields.object("policy");
+  const engine::Algorithm algorithm = read_plan(fields);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("bucket_ok"));
   const Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
   GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("bucket_ok, policy"));
@@ -92,6 +93,8 @@ Status MemberBuckets::numbered(const Json& document) {
   const auto parts = std::make_shared<Parts>();
   parts->manifest = std::move(round.manifest);
   parts->policy = *policy;
+  parts->place = {facts_.nodes, facts_.node_index, facts_.max_payload,
+                  algorithm_for(parts->manifest, *policy, algorithm)};
   // What earlier buckets leave behind is in the workshop, if it is on its way.
   node_.workshop.run([] {},
                      [parts, id, weak = weak_from_this()] {
@@ -137,9 +140,9 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
   const Manifest& manifest = parts->manifest;
   parts->region = page_rounded(manifest_elements(manifest) *
                                compress::dtype_size(static_cast<compress::Dtype>(manifest.dtype)));
-  parts->residual = residual_bytes(manifest, parts->policy);
+  parts->residual = residual_bytes(manifest, parts->place, parts->policy);
   parts->ranks = facts_.local_ranks.size();
-  buckets_.at(id).has_residuals = parts->residual > 0;
+  buckets_.at(id).has_residuals = has_residuals(manifest, parts->policy);
   if (wanted_ && parts->residual > 0) {
     // Before the charge: what is taken over must not give way to its own heir.
     parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);
@@ -149,11 +152,10 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
     built(id, *parts);
     return;
   }
-  const auto work = [parts, nodes = facts_.nodes, node = facts_.node_index, max_payload = facts_.max_payload,
-                     rank_node = facts_.rank_node] {
+  const auto work = [parts, rank_node = facts_.rank_node] {
     parts->status = parts->make_memory();
     if (parts->status.ok()) {
-      parts->status = parts->make_reducers(nodes, node, max_payload, rank_node);
+      parts->status = parts->make_reducers(rank_node);
     }
   };
   node_.workshop.run(work, [parts, id, weak = weak_from_this()] {
@@ -208,11 +210,12 @@ void MemberBuckets::add_to_engine(uint32_t id, Parts& parts) {
   bucket.result = parts.result;
   bucket.used = parts.result->token();
   bucket.in_engine = true;
-  if (parts.reducer->residual().empty()) {
+  if (parts.residual == 0) {
     parts.residual_charge.reset();
   }
   engine::BucketSpec spec;
   spec.job = facts_.job;
+  spec.algorithm = parts.place.algorithm;
   spec.bucket = id;
   spec.name = parts.manifest.name;
   spec.retired = on_retired(parts);

@@ -74,6 +74,8 @@ enum class Algorithm : uint8_t {
   kDirect  // straight to the owner of each chunk, and from there to everybody
 };
 
+std::string_view algorithm_name(Algorithm algorithm);
+
 struct BucketSpec {
   JobId job = 0;
   uint32_t bucket = 0;  // agreed by all nodes; never 0 (the barrier's)

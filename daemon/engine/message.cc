@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "client/layout/session_layout.h"
+#include "daemon/engine/engine.h"
 
 namespace gradwire::engine {
 
@@ -63,6 +64,10 @@ std::string_view message_kind_name(uint8_t kind) {
   constexpr std::array<std::string_view, 5> kNames = {"unknown kind", "reduce", "gather", "grant",
                                                       "broadcast"};
   return kind < kNames.size() ? kNames[kind] : kNames[0];
+}
+
+std::string_view algorithm_name(Algorithm algorithm) {
+  return algorithm == Algorithm::kDirect ? "direct" : "ring";
 }
 
 Signature signature_of(const MessageHeader& header) {

@@ -1,5 +1,6 @@
 // What a policy becomes in the compression of a bucket.
 #include "daemon/control/bucket_reducer.h"
+#include "daemon/control/plan_document.h"
 
 #include <gtest/gtest.h>
 
@@ -29,7 +30,7 @@ TEST(Policy, OfEveryCodecMakesAReducerOfThatName) {
   for (const std::string_view name : compress::codec_names()) {
     config::CompressionPolicy policy;
     policy.defaults.codec = name;
-    const auto reducer = make_reducer(manifest(), 2, 130048, policy, 1);
+    const auto reducer = make_reducer(manifest(), {2, 1, 130048}, policy);
     ASSERT_TRUE(reducer.ok()) << reducer.status().message();
     EXPECT_EQ((*reducer)->codec_name(), name);
   }
@@ -38,9 +39,42 @@ TEST(Policy, OfEveryCodecMakesAReducerOfThatName) {
 TEST(Policy, OfFinerStepsChangesTheBytes) {
   config::CompressionPolicy policy;
   policy.defaults.codec = "l8";
-  const auto coarse = make_reducer(manifest(), 2, 130048, policy, 1).value()->wire_variant();
+  const auto coarse = make_reducer(manifest(), {2, 1, 130048}, policy).value()->wire_variant();
   policy.defaults.steps_per_octave = "16";
-  EXPECT_NE(make_reducer(manifest(), 2, 130048, policy, 1).value()->wire_variant(), coarse);
+  EXPECT_NE(make_reducer(manifest(), {2, 1, 130048}, policy).value()->wire_variant(), coarse);
+}
+
+TEST(Plan, IsDirectOnlyWhereSharesCanBeSummedAtTheirOwner) {
+  config::CompressionPolicy policy;
+  policy.defaults.codec = "laco";
+  EXPECT_EQ(algorithm_for(manifest(), policy, engine::Algorithm::kDirect), engine::Algorithm::kDirect);
+  EXPECT_EQ(algorithm_for(manifest(), policy, engine::Algorithm::kRing), engine::Algorithm::kRing);
+  policy.defaults.codec = "sign";
+  EXPECT_EQ(algorithm_for(manifest(), policy, engine::Algorithm::kDirect), engine::Algorithm::kRing);
+  policy.defaults.codec = "none";
+  Manifest integers = manifest();
+  integers.dtype = static_cast<uint8_t>(compress::Dtype::kInt32);
+  EXPECT_EQ(algorithm_for(integers, policy, engine::Algorithm::kDirect), engine::Algorithm::kRing);
+  const auto reducer = make_reducer(manifest(), {4, 1, 130048, engine::Algorithm::kDirect}, policy);
+  ASSERT_TRUE(reducer.ok()) << reducer.status().message();
+  EXPECT_TRUE((*reducer)->collects());
+  EXPECT_FALSE(has_residuals(manifest(), policy));
+  EXPECT_GT(residual_bytes(manifest(), {4, 1, 130048, engine::Algorithm::kDirect}, policy), 0U);
+}
+
+TEST(Plan, ThatIsNotKnownIsRefused) {
+  const auto read = [](const Json& document) {
+    Fields fields(document);
+    const engine::Algorithm algorithm = read_plan(fields);
+    return std::pair(algorithm, fields.ok() ? "" : fields.status().message());
+  };
+  EXPECT_EQ(read({{"plan", plan_to_json({.algorithm = "direct"})}}).first, engine::Algorithm::kDirect);
+  EXPECT_EQ(read({{"plan", plan_to_json({})}}), std::pair(engine::Algorithm::kRing, std::string()));
+  for (const Json& plan :
+       {Json("ring"), Json::object(), Json{{"algorithm", "tree"}}, Json{{"algorithm", 3}}}) {
+    EXPECT_NE(read({{"plan", plan}}).second, "") << plan;
+  }
+  EXPECT_NE(read(Json::object()).second, "");
 }
 
 }  // namespace

@@ -72,6 +72,28 @@ TEST(Buckets, TheirNumberIsBounded) {
                     HasSubstr("quotas.buckets_per_job is 1"), HasSubstr("put more layers into each")));
 }
 
+TEST(Buckets, TheCoordinatorsPlanDecides) {
+  TestCluster cluster({"a", "b", "c"});
+  cluster.coordinator->set_plan(plan_to_json({.algorithm = "direct"}));
+  const auto zero = cluster.join(0, 0, 3);
+  const auto one = cluster.join(1, 1, 3);
+  const auto two = cluster.join(2, 2, 3);
+  for (const auto& rank : {zero, one, two}) {
+    cluster.create(rank, {"b0", 0, kBucketGradient, {{"w", 5000}}});
+  }
+  ASSERT_TRUE(two->bucket && two->bucket->ok());
+  for (const auto& rank : {zero, one, two}) {
+    cluster.create(rank, {"exact", 0, 0, {{"w", 5000}}});
+  }
+  for (const auto& node : cluster.nodes) {
+    ASSERT_EQ(node->engine->buckets.size(), 2u);
+    for (const auto& [number, bucket] : node->engine->buckets) {
+      EXPECT_EQ(bucket->algorithm,
+                bucket->name == "b0" ? engine::Algorithm::kDirect : engine::Algorithm::kRing);
+    }
+  }
+}
+
 TEST(Buckets, TheCoordinatorsPolicyDecides) {
   config::CompressionPolicy l8;
   l8.defaults.codec = "l8";
@@ -161,7 +183,7 @@ TEST(Buckets, ANodeThatDoesNotGetTheMemoryInTimeIsNamed) {
                           },
                           [](uint32_t rank) { return "rank " + std::to_string(rank); }, node,
                           [](const std::vector<uint32_t>& ranks) { return "ranks " + list_ranks(ranks); },
-                          [] { return Json::object(); }});
+                          [] { return Json::object(); }, [] { return plan_to_json({}); }});
   for (uint32_t rank = 0; rank < 4; ++rank) {
     rounds.created(rank, {"b0", 0, 0, {{"w", 5}}});
   }

@@ -92,7 +92,7 @@ Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
   }
   std::vector<std::unique_ptr<BucketReducer>> reducers;
   for (uint32_t i = 0; i < nodes; ++i) {
-    auto reducer = gradwire::control::make_reducer(manifest, nodes, kMaxMessageBytes, *policy, i);
+    auto reducer = gradwire::control::make_reducer(manifest, {nodes, i, kMaxMessageBytes}, *policy);
     if (!reducer.ok()) {
       return reducer.status();
     }

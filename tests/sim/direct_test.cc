@@ -145,7 +145,7 @@ TEST(Direct, OperationsOfAllKindsFollowEachOtherWithoutWaiting) {
     for (int round = 0; round < 20'000 && !finished; ++round) {
       finished = cluster.run_until(done, 20'000);
     }
-    ASSERT_TRUE(finished) << "seed " << seed << ": " << cluster.failure().message();
+    ASSERT_TRUE(finished && cluster.failure().ok()) << "seed " << seed << ": " << cluster.failure().message();
     for (uint32_t bucket = 1; bucket <= 3; ++bucket) {
       expect_sums(cluster, bucket, 5);
     }

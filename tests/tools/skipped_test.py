@@ -38,6 +38,9 @@ CASE = """
         def test_d(self):
             pass
 """
+OTHERS = """
+skipped: convergence.short (mlp): no data: none at all
+"""
 GOOGLE = """
 [ RUN      ] Containers.Join
 /src/containers_test.cc:67: Skipped
@@ -58,7 +61,7 @@ class Skipped(unittest.TestCase):
             with open(log, "wb") as out:
                 subprocess.run([sys.executable, "-B", "-m", "unittest", "-v", "case"], cwd=folder, stdout=out,
                                stderr=subprocess.STDOUT, check=True, timeout=60)
-                out.write(GOOGLE.encode())
+                out.write((GOOGLE + OTHERS).encode())
             done = subprocess.run([sys.executable, str(SCRIPT), str(log)], capture_output=True, text=True, check=True,
                                   timeout=60)
         self.assertEqual(sorted(done.stdout.splitlines()), [
@@ -67,6 +70,7 @@ class Skipped(unittest.TestCase):
             "skipped: case.Three.test_d: a class",
             "skipped: case.Two.test_c: not today",
             "skipped: case.Two.test_prints: no ptrace",
+            "skipped: convergence.short (mlp): no data: none at all",
         ])
 
 

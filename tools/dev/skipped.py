@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """skipped.py LOG: what was skipped in a ctest run, and why, from its LastTest.log; a line for each reason.
 
-Python's unittest says it with -v, GoogleTest always.
+Python's unittest says it with -v, GoogleTest always, other programs in a line "skipped: TEST: WHY".
 """
 import ast
 import collections
@@ -10,6 +10,7 @@ import sys
 
 HEADER = re.compile(r"(\w+) \(([\w.]+)\).* \.\.\. ")
 UNITTEST = re.compile(r"skipped ('.*'|\".*\")$")
+SENTENCE = re.compile(r"skipped: (\S+(?: \(\w+\))?): (.+)")
 GOOGLE_WHY = re.compile(r"\S+:\d+: Skipped$")
 GOOGLE_END = re.compile(r"\[  SKIPPED \] (\S+) \(\d+ ms\)$")
 
@@ -23,6 +24,8 @@ def skipped(lines):
             test = place if place.endswith(f".{method}") else f"{place}.{method}"
         if found := UNITTEST.search(line):  # on a line of its own where the test has printed something
             yield test, ast.literal_eval(found[1])
+        elif found := SENTENCE.match(line):
+            yield found[1], found[2]
         elif GOOGLE_WHY.match(line):
             why = []
         elif found := GOOGLE_END.match(line):

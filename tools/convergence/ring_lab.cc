@@ -13,6 +13,7 @@
 #include "compress/reducer.h"
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
+#include "daemon/engine/message.h"
 #include "tests/compress/loopback_ring.h"
 
 namespace {
@@ -30,8 +31,8 @@ using nlohmann::json;
 
 constexpr uint32_t kMaxNodes = 64;
 constexpr uint32_t kMaxMessageBytes = 130048;  // what a daemon has on TCP
-// Of docs/wire-format.md: a message's header, and up to which size chunks of one message need no grant.
-constexpr uint64_t kHeaderBytes = 96;
+constexpr uint64_t kHeaderBytes = sizeof(gradwire::engine::MessageHeader);
+// Up to which size chunks of one message need no grant (docs/wire-format.md).
 constexpr uint32_t kSmallMessageBytes = 8192;
 
 }  // namespace

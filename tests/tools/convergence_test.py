@@ -2,9 +2,7 @@
 import json
 import os
 import sys
-import tempfile
 import unittest
-from unittest import mock
 
 import numpy
 
@@ -13,7 +11,6 @@ sys.path.insert(0, os.path.join(ROOT, "tools", "convergence"))
 import experiments  # noqa: E402
 import report  # noqa: E402
 import ring_lab  # noqa: E402
-import run as runner  # noqa: E402
 
 LAYERS = [("first", 5000), ("bias", 37), ("last", 3000)]
 ELEMENTS = sum(elements for _, elements in LAYERS)
@@ -241,32 +238,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(report.bars("mlp", self.rows(none=results_of([88]))), [])
 
 
-class Store(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.addCleanup(self.directory.cleanup)
-        self.path = os.path.join(self.directory.name, "deep", "results.jsonl")
-        self.behaviour = "one"
-        fake = mock.Mock(of=lambda spec: self.behaviour)
-        self.enterContext(mock.patch.object(ring_lab, "Fingerprints", return_value=fake))
-
-    def open(self):
-        return runner.Results(self.path, "library")
-
-    def test_results_outlive_the_process_but_not_a_change(self):
-        run = experiments.run("mlp", "l8", 0, {"codec": "l8"})
-        other = experiments.run("mlp", "l8", 1, {"codec": "l8"})
-        self.open().add(run, {"metric": 88.5, "seconds": 20})
-        with open(self.path, "a") as file:
-            file.write('{"key": "cut sho')  # a writer that was killed
-        again = self.open()
-        self.assertEqual(again.metric(run), 88.5)
-        self.assertIsNone(again.metric(other))
-        again.add(other, {"metric": 88.25, "seconds": 20})
-        self.assertEqual((self.open().metric(run), self.open().metric(other)), (88.5, 88.25))
-        self.behaviour = "two"
-        self.assertIsNone(self.open().metric(run))
-
+class Plans(unittest.TestCase):
     def test_sign_is_tuned_before_it_is_compared(self):
         known = {}
         plan = lambda: experiments.plan(["mlp"], (0, 1), lambda run: known.get(json.dumps(run)))  # noqa: E731

@@ -13,6 +13,10 @@ class LabError(RuntimeError):
     pass
 
 
+class NoLibrary(RuntimeError):
+    """It is not built, or cannot be loaded."""
+
+
 class _Counts(ctypes.Structure):
     _fields_ = [
         ("operations", ctypes.c_uint64),
@@ -29,12 +33,15 @@ def find_library():
     path = os.environ.get("GRADWIRE_RING_LAB")
     path = path or os.path.normpath(os.path.join(ROOT, "build", "release", "tools", "libgradwire_ring_lab.so"))
     if not os.path.exists(path):
-        raise LabError(f"{path} is not there; build it (tools/dev/build.sh release) or set GRADWIRE_RING_LAB")
+        raise NoLibrary(f"{path} is not there; build it (tools/dev/build.sh release) or set GRADWIRE_RING_LAB")
     return path
 
 
 def _load(path):
-    library = ctypes.CDLL(path)
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise NoLibrary(f"{error}; build the library again (tools/dev/build.sh release)") from None
     library.gwlab_create.restype = ctypes.c_void_p
     library.gwlab_create.argtypes = [ctypes.c_char_p]
     library.gwlab_allreduce.restype = ctypes.c_int

@@ -6,246 +6,78 @@
     run.py --report                       the tables of docs/benchmarks.md
     run.py --try mlp codec=laco density=0.01 warm_start_steps=10    one experiment, three seeds
 
-Needs the library gradwire_ring_lab (built with the project), python3-torch, dataset-fashion-mnist and, for the text,
-bible-kjv. Much slower without libopenblas0-serial. Every result is kept at once in build/convergence/results.jsonl,
-with a hash of the settings, the code that trains and what the library makes of some gradients with these settings: what
-has changed is trained again.
+The suite takes two to three hours on two cores. Needs the library gradwire_ring_lab (built with the project),
+python3-torch, dataset-fashion-mnist and, for the text, bible-kjv. Much slower without libopenblas0-serial. Every result
+is kept at once in build/convergence/results.jsonl, with a hash of the settings, the code that trains, torch's version
+and what the library makes of some gradients with these settings: what has changed is trained again.
+
+--try's epochs, lr, momentum, batch and nodes are the task's (batch: of all workers together); everything else is the
+codec's, and so is whatever begins with `compression.`: momentum=0 compression.momentum=0.9.
+
+Exit codes: 0 done; 1 something failed, --short: or suffers; 77 --short without the library or what it trains on; 130
+stopped.
 """
 import argparse
-import hashlib
-import importlib.metadata
+import contextlib
 import json
+import math
 import os
-import subprocess
+import signal
 import sys
-import tempfile
-import threading
 import time
+import zlib
 
+try:
+    import ring_lab
+except ImportError as missing:
+    sys.exit(f"run.py: {missing}; install python3-numpy")
 import experiments
 import report
-import ring_lab
+import store
+import suite
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CODE = ("tasks.py", "training.py", "corpus.py", "../examples/fashion_mnist.py")
-GUESS = {"mlp": 4.0, "cnn": 7.0, "lm": 70.0}  # seconds an epoch where none was seen
 ALL = tuple(experiments.BASES)
+NOT_THERE = 77  # CTest's SKIP_RETURN_CODE
+MOST = 10000
 
 
-def file_hash(*paths):
-    digest = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            digest.update(file.read())
-    return digest.hexdigest()
+class Missing(RuntimeError):
+    """It is not installed."""
 
 
-def torch_version():
+def read_data(task):
+    """Reads what `task` is trained on, to see that it is there and whole."""
     try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
+        import corpus
+        import tasks
 
-
-class Results:
-    """The JSON-lines file. Thread-safe."""
-
-    def __init__(self, path, library):
-        self.path = path
-        self.fingerprints = ring_lab.Fingerprints(library)
-        self.code = file_hash(*(os.path.join(HERE, name) for name in CODE))
-        self.torch = torch_version()
-        self.lock = threading.Lock()
-        self.by_key = {}
-        self.seconds = dict(GUESS)
-        try:
-            with open(path) as file:
-                for line in file:
-                    self._take(line)
-        except FileNotFoundError:
-            pass
-
-    def _take(self, line):
-        try:
-            result = json.loads(line)
-            self.by_key[result["key"]] = result
-            spec = result["spec"]
-            if not spec.get("max_steps"):
-                self.seconds[spec["task"]] = result["seconds"] / spec["epochs"]
-        except (ValueError, KeyError, TypeError):
-            pass  # a line that a full disk or a kill cut short
-
-    def key(self, run):
-        return self.key_of(run["spec"])
-
-    def key_of(self, spec):
-        """Changes with whatever could change the result."""
-        text = json.dumps([spec, self.torch], sort_keys=True) + self.code + self.fingerprints.of(spec)
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-    def get(self, run):
-        return self.by_key.get(self.key(run))
-
-    def metric(self, run):
-        result = self.get(run)
-        return result and result["metric"]
-
-    def add(self, run, result):
-        line = json.dumps({"key": self.key(run), "label": run["label"], "spec": run["spec"], **result})
-        with self.lock:
-            os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-            with open(self.path, "ab+") as file:
-                if file.tell() > 0 and not self._ends_a_line(file):
-                    line = "\n" + line  # after a line that was cut short
-                file.write(line.encode() + b"\n")
-            self._take(line)
-
-    @staticmethod
-    def _ends_a_line(file):
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-    def estimate(self, run):
-        spec = run["spec"]
-        full = self.seconds[spec["task"]] * spec["epochs"]
-        return full if not spec.get("max_steps") else min(full, 0.1 * spec["max_steps"] * spec["epochs"])
-
-
-class Suite:
-    """Runs several trainings at a time, each in a process of its own with one thread."""
-
-    def __init__(self, results, library, jobs, deadline):
-        self.results = results
-        self.library = library
-        self.jobs = jobs
-        self.deadline = deadline
-        self.skipped = {}  # by settings: why, or None
-        self.failures = []
-        self.printing = threading.Lock()
-
-    def say(self, text):
-        with self.printing:
-            print(text, flush=True)
-
-    def usable(self, run):
-        """Whether this build knows the settings; says so once where it does not."""
-        settings = json.dumps(run["spec"]["settings"], sort_keys=True)
-        if settings not in self.skipped:
-            self.skipped[settings] = None
-            try:
-                layers = [("weight", 4096)]
-                ring_lab.Ring(2, layers, run["spec"]["settings"], run["spec"].get("rules", ()), self.library).close()
-            except ring_lab.LabError as error:
-                self.skipped[settings] = str(error)
-                self.say(f"skipped: {run['label']}: {error}")
-        return self.skipped[settings] is None
-
-    def do(self, make_plan):
-        """Until nothing is left, time is up, or nothing but failures is left. True if all is there."""
-        tried = set()
-        while True:
-            runs = [run for run in make_plan() if self.usable(run)]
-            missing = [run for run in runs if self.results.get(run) is None]
-            todo = [run for run in missing if self.results.key(run) not in tried]
-            if not todo:
-                return not missing
-            tried.update(self.results.key(run) for run in todo)
-            self.batch(todo, len(runs) - len(missing), len(runs))
-
-    def batch(self, todo, done, total):
-        waiting = list(todo)
-        lock = threading.Lock()
-        number = [done]
-
-        def work():
-            while True:
-                with lock:
-                    fitting = [r for r in waiting if time.monotonic() + self.results.estimate(r) <= self.deadline]
-                    if not fitting:
-                        return
-                    run = fitting[0]
-                    waiting.remove(run)
-                    number[0] += 1
-                    spec = run["spec"]
-                    name = f"run {number[0]} of {total}  {spec['task']} {run['label']}, seed {spec['seed']}"
-                    rest = [run, *waiting]
-                self.one(run, name, lambda: sum(map(self.results.estimate, rest)) / self.jobs)
-
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if waiting:
-            self.say(f"no time left for {len(waiting)} runs; start again to go on")
-
-    def one(self, run, name, left):
-        spec, pipe = run["spec"], subprocess.PIPE
-        program = os.path.join(HERE, "run.py")
-        command = [sys.executable, "-B", program, "--one", json.dumps(spec), self.results.key(run)]
-        environment = {**os.environ, "GRADWIRE_RING_LAB": self.library, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        ) as child:
-            complaint = []
-            reader = threading.Thread(target=lambda: complaint.extend(child.stderr.readlines()[-3:]), daemon=True)
-            reader.start()
-            result = None
-            try:
-                for line in child.stdout:
-                    message = json.loads(line)
-                    if "epoch" in message:
-                        done = message["epoch"] / spec["epochs"]
-                        eta = max(0.0, left() - done * self.results.estimate(run) / self.jobs)
-                        self.say(
-                            f"{name}: epoch {message['epoch']}/{spec['epochs']} {message['metric']:.2f}, "
-                            f"about {eta / 60:.0f} min left"
-                        )
-                    else:
-                        result = message
-            finally:
-                if child.poll() is None and result is None:
-                    child.kill()
-            child.wait()
-            reader.join()
-        if result is None:
-            self.failures.append(f"{name}: {''.join(complaint).strip() or f'exit code {child.returncode}'}")
-            self.say(f"failed: {self.failures[-1]}")
+        if task == "lm":
+            corpus.read_verses()
         else:
-            self.results.add(run, result)
+            for part in ("train", "test"):
+                tasks.fashion_mnist.load(tasks.fashion_mnist.DATA, part, 1)
+    except ImportError as error:
+        raise Missing(f"{error}; install python3-torch") from None
+    except FileNotFoundError as error:
+        raise Missing(f"{error.filename} is not there; install dataset-fashion-mnist") from None
+    except corpus.NoCorpus as error:
+        raise Missing(str(error)) from None
 
 
-def one(spec, expected):
-    """The child: prints JSON lines, the last is the result."""
-    import training
-
-    library = ring_lab.find_library()
-    if Results(os.devnull, library).key_of(spec) != expected:
-        raise SystemExit("the library or the code has changed since the suite began; start it again")
-    result = training.train(
-        spec,
-        library,
-        lambda epoch, metric: print(json.dumps({"epoch": epoch, "metric": metric}), flush=True),
-    )
-    print(json.dumps(result), flush=True)
-
-
-def usable_tasks(tasks):
-    """Those whose data are here."""
-    import corpus
-    import tasks as definitions
-
-    found = []
+def sort_by_data(tasks):
+    """Those whose data are here; how many are not installed; how many are damaged. Says why."""
+    found, missing, damaged = [], 0, 0
     for task in tasks:
         try:
-            if task == "lm":
-                corpus.read_verses()
-            else:
-                definitions.fashion_mnist.load(definitions.fashion_mnist.DATA, "test", 1)
+            read_data(task)
             found.append(task)
-        except (OSError, corpus.NoCorpus) as error:
-            print(f"skipped: {task}: {error}", flush=True)
-    return found
+        except Missing as error:
+            missing += 1
+            print(f"skipped: convergence.short ({task}): {error}", flush=True)
+        except (OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
+            damaged += 1
+            print(f"failed: {task}: its data are damaged: {error}", flush=True)
+    return found, missing, damaged
 
 
 def warn_of_slow_products():
@@ -274,22 +106,43 @@ def settings_of(words):
     return settings
 
 
+def check(base):
+    """Of a task's own settings; SystemExit says what is wrong."""
+    for name in ("nodes", "batch", "epochs"):
+        if type(base[name]) is not int or not 1 <= base[name] <= MOST:
+            raise SystemExit(f"run.py: {name}={base[name]}; use a whole number from 1 to {MOST}")
+    for name in ("lr", "momentum"):
+        if type(base[name]) not in (int, float) or not math.isfinite(base[name]):
+            raise SystemExit(f"run.py: {name}={base[name]} is not a number")
+    if base["batch"] % base["nodes"]:
+        raise SystemExit(f"run.py: batch={base['batch']} is not a multiple of nodes={base['nodes']}")
+
+
 def experiment(words):
-    """--try's runs. lr, epochs, momentum and nodes are the task's; everything else is the codec's."""
     task, settings = words[0], settings_of(words[1:])
     if task not in experiments.BASES:
         raise SystemExit(f"run.py: task {task} does not exist; use one of {', '.join(ALL)}")
-    changes = {name: settings.pop(name) for name in experiments.BASES[task] if name in settings}
+    own = experiments.BASES[task].keys() - {"task"}
+    changes = {name: settings.pop(name) for name in own if name in settings}
+    check({**experiments.BASES[task], **changes})
+    codec = {name.removeprefix("compression.").replace("-", "_"): value for name, value in settings.items()}
     label = " ".join(words[1:])
-    return [experiments.run(task, label, seed, settings, **changes) for seed in experiments.SEEDS]
+    return [experiments.run(task, label, seed, codec, **changes) for seed in experiments.SEEDS]
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Whether training suffers from compression")
-    parser.add_argument("--budget", type=float, default=60, help="minutes, after which no run is begun")
+def seed(word):
+    value = int(word)
+    if not 0 <= value < 2**32:
+        raise ValueError
+    return value
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=float, default=60, help="minutes: begins no run that would take longer (60)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="trainings at a time")
     parser.add_argument("--tasks", nargs="+", choices=ALL, default=ALL)
-    parser.add_argument("--seeds", type=int, nargs="+", default=experiments.SEEDS)
+    parser.add_argument("--seeds", type=seed, nargs="+", default=experiments.SEEDS)
     parser.add_argument("--only", default="", help="only runs whose label contains this")
     place = os.path.normpath(os.path.join(ring_lab.ROOT, "build", "convergence", "results.jsonl"))
     parser.add_argument("--results", default=place, help="default: %(default)s")
@@ -297,41 +150,79 @@ def main():
     parser.add_argument("--report", action="store_true", help="print the tables of what is there, train nothing")
     parser.add_argument("--try", dest="experiment", nargs="+", metavar=("TASK", "NAME=VALUE"), help="an experiment")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        one(json.loads(options.one[0]), options.one[1])
-        return 0
-    library = ring_lab.find_library()
-    scratch = tempfile.TemporaryDirectory() if options.short else None
-    if scratch:
-        options.results = os.path.join(scratch.name, "results.jsonl")
-    results = Results(options.results, library)
-    seeds = tuple(options.seeds)
+    return parser.parse_args()
 
-    def make_plan():
+
+@contextlib.contextmanager
+def handled_by(handler):
+    """SIGINT and SIGTERM."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def train(options, results, library, make_plan):
+    """Exit code."""
+    found, missing, damaged = sort_by_data(options.tasks)
+    if not found:
+        return 1 if damaged or not options.short else NOT_THERE
+    warn_of_slow_products()
+    deadline = time.monotonic() + 60 * options.budget
+    trainer = suite.Suite(results, library, max(1, options.jobs), deadline)
+    with handled_by(trainer.interrupt):
+        complete = trainer.do(lambda: make_plan(found))
+    if trainer.interrupted:
+        print("stopped; start again to go on", flush=True)
+        return 130
+    failed = bool(damaged or trainer.failures or trainer.refused())
+    if options.short:
+        missed = report.short_verdicts(make_plan(found), results)
+        if failed or missed or not complete:
+            return 1
+        return NOT_THERE if missing else 0
+    print(report.tables(make_plan(found), results))
+    return 1 if failed else 0
+
+
+def main():
+    options = parse()
+    if options.one:
+        suite.one(json.loads(options.one[0]), options.one[1])
+        return 0
+    try:
+        library = ring_lab.find_library()
+    except ring_lab.NoLibrary as error:
+        if not options.short:
+            raise
+        print(f"skipped: convergence.short: {error}")
+        return NOT_THERE
+    results = store.Results(None if options.short else options.results, library)
+    seeds = tuple(dict.fromkeys(options.seeds))
+    if options.experiment:
+        tried = experiment(options.experiment)
+        options.tasks = [options.experiment[0]]
+
+    def make_plan(tasks):
         if options.short:
             return experiments.short_plan(tasks)
         if options.experiment:
-            return experiment(options.experiment)
+            return tried
         return [r for r in experiments.plan(tasks, seeds, results.metric) if options.only in r["label"]]
 
     if options.report:
-        tasks = options.tasks
-        print(report.tables(make_plan(), results))
+        print(report.tables(make_plan(options.tasks), results))
         return 0
-    tasks = usable_tasks(options.tasks)
-    warn_of_slow_products()
-    suite = Suite(results, library, max(1, options.jobs), time.monotonic() + 60 * options.budget)
-    complete = suite.do(make_plan)
-    if options.short:
-        bad = report.short_verdicts(make_plan(), results)
-        return 1 if bad or suite.failures or not complete else 0
-    print(report.tables(make_plan(), results))
-    return 1 if suite.failures else 0
+    results.check_writable()
+    return train(options, results, library, make_plan)
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except ring_lab.LabError as error:
+    except (ring_lab.LabError, ring_lab.NoLibrary, store.NoStore) as error:
         sys.exit(f"run.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

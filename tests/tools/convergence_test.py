@@ -1,5 +1,4 @@
-"""The ring laboratory, and what the convergence suite makes of results."""
-import json
+"""The ring laboratory, and the gradients that are trained with."""
 import os
 import sys
 import unittest
@@ -8,8 +7,6 @@ import numpy
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "tools", "convergence"))
-import experiments  # noqa: E402
-import report  # noqa: E402
 import ring_lab  # noqa: E402
 
 LAYERS = [("first", 5000), ("bias", 37), ("last", 3000)]
@@ -191,64 +188,6 @@ class Gradients(unittest.TestCase):
         Small().gradients(by_hand)
         tasks.Task.gradients(Small(), by_autograd)
         torch.testing.assert_close(by_hand, by_autograd, rtol=1e-4, atol=1e-6)
-
-
-def results_of(metrics, ratio=1.0):
-    specs = [{"seed": seed, "lr": 1, "epochs": 8} for seed in range(len(metrics))]
-    return [{"spec": spec, "metric": m, "ratio": ratio, "left_out": 0} for spec, m in zip(specs, metrics)]
-
-
-class Verdicts(unittest.TestCase):
-    def rows(self, **labels):
-        names = {label: label.replace("_", " ").replace("1p", "1%") for label in labels}
-        return {names[label]: report.Row(names[label], results) for label, results in labels.items()}
-
-    def verdict_of(self, rows, start, task="cnn"):
-        return next((line[3] for line in report.bars(task, rows) if line[0].startswith(start)), None)
-
-    def test_differences_are_taken_seed_by_seed(self):
-        rows = self.rows(none=results_of([80, 90, 85]), l8=results_of([79.9, 89.9, 84.9], 4.0))
-        self.assertAlmostEqual(report.difference(rows["l8"], rows["none"]), -0.1)
-        self.assertEqual(self.verdict_of(rows, "l8"), "held")
-        rows = self.rows(none=results_of([80, 90]), l8=results_of([79.7, 89.7], 4.0))
-        self.assertEqual(self.verdict_of(rows, "l8"), "MISSED")
-
-    def test_a_bar_with_a_ratio_wants_both(self):
-        for ratio, expected in ((71, "held"), (69, "MISSED")):
-            rows = self.rows(none=results_of([89]), laco_1p=results_of([88.8], ratio))
-            self.assertEqual(self.verdict_of(rows, "laco 1% against none"), expected)
-
-    def test_sign_must_be_beaten_at_a_higher_ratio(self):
-        for ratio, expected in ((20, "held"), (18, "MISSED")):
-            rows = self.rows(laco_1p=results_of([88], ratio), sign=results_of([86.9], 19))
-            self.assertEqual(self.verdict_of(rows, "laco 1% against sign"), expected)
-
-    def test_a_loss_that_is_noise_is_called_so(self):
-        cases = (([88.3, 88, 87.9], "within noise"), ([88.3, 88.3, 88.3], "MISSED"), ([87, 88, 89], "held"))
-        for others, expected in cases:
-            rows = self.rows(laco_1p=results_of([88, 88, 88], 70), dropping_1p=results_of(others, 30))
-            self.assertEqual(self.verdict_of(rows, "laco 1% against dropping"), expected)
-
-    def test_perplexity_counts_the_other_way(self):
-        for value, expected in ((100.9, "held"), (102, "MISSED"), (90, "held")):
-            rows = self.rows(none=results_of([100]), l8=results_of([value], 4))
-            self.assertEqual(self.verdict_of(rows, "l8", "lm"), expected)
-
-    def test_what_was_not_trained_has_no_bar(self):
-        self.assertEqual(report.bars("mlp", self.rows(none=results_of([88]))), [])
-
-
-class Plans(unittest.TestCase):
-    def test_sign_is_tuned_before_it_is_compared(self):
-        known = {}
-        plan = lambda: experiments.plan(["mlp"], (0, 1), lambda run: known.get(json.dumps(run)))  # noqa: E731
-        trials = [run for run in plan() if run["label"].startswith("sign, lr")]
-        self.assertEqual(len(trials), len(experiments.RATES))
-        for n, run in enumerate(trials):
-            known[json.dumps(run)] = 50 + (n == 2)
-        chosen = [run for run in plan() if run["label"] == "sign"]
-        self.assertEqual({run["spec"]["lr"] for run in chosen}, {trials[2]["spec"]["lr"]})
-        self.assertEqual([run["spec"]["seed"] for run in chosen], [0, 1])
 
 
 if __name__ == "__main__":

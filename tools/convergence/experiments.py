@@ -17,8 +17,8 @@ TITLES = {
 
 # Committed steps in every stage of the warm start. 100 is the default, but a fifth of the CNN's short training.
 WARM = {"mlp": 100, "cnn": 30, "lm": 100}
-BRIEF = {"mlp": 5, "cnn": 10}
-# Layers that laco sends in 8 bits because they are small; other sparse codecs send them as they are.
+BRIEF = {"mlp": 5, "cnn": 10}  # the MLP's was chosen so that the whole run's encoded bytes come to less than a hundredth
+# Layers that laco and topk send in 8 bits because they are small; lads and dropping send them as they are.
 SMALL = {"mlp": ("*.bias", "3.weight"), "cnn": ("*.bias", "0.weight", "7.weight")}
 
 
@@ -46,6 +46,7 @@ def of_images(task):
         "lads 10%": codec("lads", 0.1, warm),
         "topk 1%": codec("topk", 0.01, warm),
         "dropping 1%": codec("dropping", 0.01, warm),
+        "dropping 0.5%": codec("dropping", 0.005, warm),
         "dropping 0.5%, as many bytes": codec("dropping", 0.005, 10, rules=in_8_bits(*SMALL[task])),
         "sign": {"codec": "sign"},
         "sign, no error feedback": {"codec": "sign", "error_feedback": "off"},
@@ -98,15 +99,23 @@ def sweep_label(nodes):
 
 
 def tuned(task, label, settings, seeds, metric_of):
-    """A third of the epochs at every learning rate with the first seed; then all seeds at the best one."""
+    """A third of the epochs at every learning rate with the first seed, then all of them at the best rate and the next
+    lower one, which a short training does no justice; then the other seeds at the better of the two."""
+    first, *others = seeds
     epochs = max(1, BASES[task]["epochs"] // 3)
     rates = [round(BASES[task]["lr"] * factor, 6) for factor in RATES]
-    trials = [run(task, f"{label}, lr {rate:g}, {epochs} epochs", seeds[0], settings, lr=rate, epochs=epochs) for rate in rates]
+    trials = [run(task, f"{label}, lr {rate:g}, {epochs} epochs", first, settings, lr=rate, epochs=epochs) for rate in rates]
     found = [metric_of(trial) for trial in trials]
     if None in found:
         return trials
-    best = rates[max(range(len(rates)), key=found.__getitem__)]
-    return trials + [run(task, label, seed, settings, lr=best) for seed in seeds]
+    best = max(range(len(rates)), key=found.__getitem__)
+    full = {rate: run(task, f"{label}, lr {rate:g}", first, settings, lr=rate) for rate in rates[max(0, best - 1) : best + 1]}
+    reached = {rate: metric_of(run) for rate, run in full.items()}
+    if None in reached.values():
+        return [*trials, *full.values()]
+    chosen = max(reached, key=reached.__getitem__)
+    full[chosen]["label"] = label
+    return [*trials, *full.values(), *(run(task, label, seed, settings, lr=chosen) for seed in others)]
 
 
 # CI's form: a minute, and bounds that only a defect misses.

@@ -1,7 +1,19 @@
 """Tables and verdicts from the results of the runs."""
+import math
 import statistics
 
 import experiments
+
+CERTAIN = 1.0  # points off a bar from which one or two seeds say something
+ERRORS = 2  # standard errors of the seeds' differences that noise makes
+SAME_BYTES = 0.2  # how far apart the ratios of runs that send as many bytes may be
+TOO_FEW = {1: "one seed", 2: "two seeds"}
+
+
+def deviation(values):
+    """Of the sample; NaN where a value is, which statistics.stdev cannot."""
+    mean = statistics.fmean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 class Row:
@@ -11,11 +23,12 @@ class Row:
         self.label = label
         self.by_seed = {result["spec"]["seed"]: result["metric"] for result in results}
         self.mean = statistics.fmean(self.by_seed.values())
-        self.spread = statistics.stdev(self.by_seed.values()) if len(self.by_seed) > 1 else 0.0
+        self.spread = deviation(self.by_seed.values()) if len(self.by_seed) > 1 else 0.0
         self.ratio = statistics.fmean(result["ratio"] for result in results)
+        self.sent = statistics.fmean(result["ratio_sent"] for result in results)  # with headers: what bars are about
         self.seeds = len(self.by_seed)
-        self.lr = results[0]["spec"]["lr"]
-        self.epochs = results[0]["spec"]["epochs"]
+        self.spec = results[0]["spec"]
+        self.epochs = self.spec["epochs"]
         self.left_out = sum(result["left_out"] for result in results)
 
 
@@ -29,14 +42,41 @@ def rows_of(runs, results):
     return {task: {label: Row(label, rs) for label, rs in labels.items()} for task, labels in found.items()}
 
 
+def common_seeds(*rows):
+    return sorted(set.intersection(*(set(row.by_seed) for row in rows)))
+
+
+def differences(row, other):
+    """By seed, where both have it: the same start and the same order of the data. Empty: nothing to compare."""
+    seeds = common_seeds(row, other) if row.epochs == other.epochs else ()
+    return [row.by_seed[seed] - other.by_seed[seed] for seed in seeds]
+
+
 def difference(row, other):
-    """Mean over the seeds that both have: the same start and the same order of the data. None: nothing to compare."""
-    seeds = row.by_seed.keys() & other.by_seed.keys() if row.epochs == other.epochs else ()
-    return statistics.fmean(row.by_seed[s] - other.by_seed[s] for s in seeds) if seeds else None
+    changes = differences(row, other)
+    return statistics.fmean(changes) if changes else None
 
 
-def verdict(held):
-    return "within noise" if held is None else "held" if held else "MISSED"
+def standard_error(values):
+    return deviation(values) / len(values) ** 0.5
+
+
+def judge(margins, ratio_held=True):
+    """`margins`: by how much each seed is better than the bar. The bytes do not depend on the seed."""
+    margin = statistics.fmean(margins)
+    if not ratio_held or math.isnan(margin):
+        return "MISSED"
+    if len(margins) in TOO_FEW:
+        if abs(margin) <= CERTAIN:
+            return TOO_FEW[len(margins)]
+    elif abs(margin) <= ERRORS * standard_error(margins):
+        return "within noise"
+    return "held" if margin >= 0 else "MISSED"
+
+
+def shown(values, unit=""):
+    error = f" ± {standard_error(values):.2f}" if len(values) not in TOO_FEW else ""
+    return f"{statistics.fmean(values):+.2f}{error}{unit}"
 
 
 class Bars:
@@ -46,65 +86,67 @@ class Bars:
         self.rows = rows
         self.lines = []
 
-    def add(self, what, measured, bar, held):
-        self.lines.append((what, measured, bar, verdict(held)))
+    def pair(self, label, other):
+        """Differences, and the two rows; None where there is nothing to compare."""
+        if label not in self.rows or other not in self.rows:
+            return None
+        row, base = self.rows[label], self.rows[other]
+        changes = differences(row, base)
+        return (changes, row, base) if changes else None
 
     def within(self, label, points, least_ratio=0.0):
-        if label in self.rows and "none" in self.rows:
-            row = self.rows[label]
-            change = difference(row, self.rows["none"])
-            if change is not None:
-                ratio = f" at {least_ratio:.0f}x or more" if least_ratio else ""
-                measured = f"{change:+.2f} at {row.ratio:.0f}x"
-                held = change >= -points and row.ratio >= least_ratio
-                self.add(f"{label} against none", measured, f"-{points:g} or better{ratio}", held)
+        if pair := self.pair(label, "none"):
+            changes, row, _ = pair
+            ratio = f" at {least_ratio:.0f}x or more" if least_ratio else ""
+            held = judge([change + points for change in changes], row.sent >= least_ratio)
+            measured = f"{shown(changes)} at {row.sent:.2f}x"
+            self.lines.append((f"{label} against none", measured, f"-{points:g} or better{ratio}", held))
 
-    def above(self, label, other, points, more_ratio=False):
-        if label in self.rows and other in self.rows:
-            row, base = self.rows[label], self.rows[other]
-            change = difference(row, base)
-            if change is not None:
-                held = change >= points and (not more_ratio or row.ratio > base.ratio)
-                if not held and points == 0 and self.is_noise(row, base, change):
-                    held = None
-                measured = f"{change:+.2f} ({row.ratio:.0f}x against {base.ratio:.0f}x)"
-                bar = f"{points:+g} or better" + (" at a higher ratio" if more_ratio else "")
-                self.add(f"{label} against {other}", measured, bar, held)
+    def above(self, label, other, points, more_ratio=False, same_bytes=False):
+        if pair := self.pair(label, other):
+            changes, row, base = pair
+            held = judge([change - points for change in changes], not more_ratio or row.sent > base.sent)
+            if same_bytes and abs(base.sent / row.sent - 1) > SAME_BYTES:
+                held = "other bytes"
+            measured = f"{shown(changes)} ({row.sent:.2f}x against {base.sent:.2f}x)"
+            bar = f"{points:+g} or better" + (" at a higher ratio" if more_ratio else "")
+            bar += " where as many bytes are sent" if same_bytes else ""
+            self.lines.append((f"{label} against {other}", measured, bar, held))
 
     def against_sign(self, label):
-        """At its best: tuned, with error feedback or without."""
+        """At its best: tuned, with error feedback or without, by the seeds that both have."""
         others = [name for name in ("sign", "sign, no error feedback") if name in self.rows]
-        if others:
-            self.above(label, max(others, key=lambda name: self.rows[name].mean), 1.0, more_ratio=True)
-
-    @staticmethod
-    def is_noise(row, other, change):
-        """Whether a difference is within twice the standard error of the seeds' differences."""
-        changes = [row.by_seed[s] - other.by_seed[s] for s in row.by_seed.keys() & other.by_seed.keys()]
-        return len(changes) > 2 and abs(change) <= 2 * statistics.stdev(changes) / len(changes) ** 0.5
+        if others and label in self.rows:
+            seeds = common_seeds(self.rows[label], *(self.rows[name] for name in others))
+            if seeds:
+                mean = {name: statistics.fmean(self.rows[name].by_seed[seed] for seed in seeds) for name in others}
+                self.above(label, max(others, key=mean.__getitem__), 1.0, more_ratio=True)
 
     def against_dropping(self, label):
-        """At the same bytes: the one of the nearest ratio."""
-        others = [name for name in self.rows if name.startswith("dropping")]
-        if label in self.rows and others:
-            ratio = self.rows[label].ratio
-            self.above(label, min(others, key=lambda name: abs(self.rows[name].ratio - ratio)), 0.0)
+        """All of them; those that send as many bytes have a verdict."""
+        for name in self.rows:
+            if name.startswith("dropping"):
+                self.above(label, name, 0.0, same_bytes=True)
 
     def sweep(self):
         rows = {n: self.rows.get(experiments.sweep_label(n)) for n in experiments.SWEEP}
         rows[experiments.BASES["mlp"]["nodes"]] = self.rows.get("laco 1%")
-        means = [row.mean for row in rows.values() if row]
-        if len(means) == len(rows):
-            width = max(means) - min(means)
-            what = f"laco 1%, P = {', '.join(map(str, sorted(rows)))}"
-            self.add(what, f"{width:.2f} apart", "0.4 apart at most", width <= 0.4)
+        if None in rows.values() or not (seeds := common_seeds(*rows.values())):
+            return
+        mean = {n: statistics.fmean(row.by_seed[seed] for seed in seeds) for n, row in rows.items()}
+        best, worst = (rows[pick(mean, key=mean.__getitem__)] for pick in (max, min))
+        apart = [best.by_seed[seed] - worst.by_seed[seed] for seed in seeds]
+        what = f"laco 1%, P = {', '.join(map(str, sorted(rows)))}"
+        held = judge([0.4 - width for width in apart])
+        self.lines.append((what, f"{shown(apart).lstrip('+')} apart", "0.4 apart at most", held))
 
-    def perplexity(self, label, per_cent):
-        if label in self.rows and "none" in self.rows:
-            row, base = self.rows[label], self.rows["none"]
-            change = 100 * (row.mean / base.mean - 1)
-            measured = f"{change:+.2f} % at {row.ratio:.0f}x"
-            self.add(f"{label} against none", measured, f"+{per_cent} % at most", change <= per_cent)
+    def perplexity(self, label, percent):
+        if pair := self.pair(label, "none"):
+            _, row, base = pair
+            worse = [100 * (row.by_seed[s] / base.by_seed[s] - 1) for s in common_seeds(row, base)]
+            held = judge([percent - value for value in worse])
+            measured = f"{shown(worse, ' %')} at {row.sent:.2f}x"
+            self.lines.append((f"{label} against none", measured, f"+{percent:g} % at most", held))
 
 
 def bars(task, rows):
@@ -130,18 +172,29 @@ def table(head, lines):
     return text + "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
+def settings_text(spec):
+    """The codec's settings, its rules, and what of the task is not as in the title."""
+    settings = dict(spec["settings"])
+    words = [str(settings.pop("codec", "")), *(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())]
+    for rule in spec.get("rules", ()):
+        others = (f"{name.replace('_', ' ')} {value}" for name, value in rule.items() if name not in ("match", "codec"))
+        words.append(f"`{rule['match']}` " + " ".join([str(rule.get("codec", "")), *others]).strip())
+    base = experiments.BASES[spec["task"]]
+    words += [f"{name} {spec[name]}" for name in base if spec[name] != base[name]]
+    return ", ".join(words)
+
+
 def task_tables(task, rows):
     lines = []
     for label, row in rows.items():
         change = difference(row, rows["none"]) if "none" in rows and label != "none" else None
-        lr = f", lr {row.lr:g}" if label.startswith("sign") and ", lr " not in label else ""
         left_out = f" ({row.left_out} steps left out)" if row.left_out else ""
         against = "" if change is None else f"{change:+.2f}"
         spread = f"{row.spread:.2f}" if row.seeds > 1 else ""
-        figures = (f"{row.mean:.2f}", spread, against, f"{row.ratio:.1f}", str(row.seeds))
-        lines.append((label + lr + left_out, *figures))
+        figures = (f"{row.mean:.2f}", spread, against, f"{row.ratio:.2f}", f"{row.sent:.2f}", str(row.seeds))
+        lines.append((label + left_out, settings_text(row.spec), *figures))
     text = f"{experiments.TITLES[task]}:\n\n"
-    text += table(("codec", "mean", "spread", "against none", "ratio", "seeds"), lines)
+    text += table(("run", "settings", "mean", "spread", "against none", "ratio", "with headers", "seeds"), lines)
     verdicts = bars(task, rows)
     return text + ("\n" + table(("what", "measured", "bar", ""), verdicts) if verdicts else "")
 
@@ -152,16 +205,21 @@ def tables(runs, results):
 
 
 def short_verdicts(runs, results):
-    """Prints a line each; returns how many bounds were missed."""
+    """Prints a line each; returns how many bounds were missed. What was not trained missed its bound."""
     missed = 0
-    for task, rows in rows_of(runs, results).items():
+    found = rows_of(runs, results)
+    for task in dict.fromkeys(run["spec"]["task"] for run in runs):
+        rows = found.get(task, {})
         for label, bound in experiments.SHORT_BOUNDS[task].items():
+            unit = " %" if task == "lm" else ""
             if label not in rows or "none" not in rows:
+                missed += 1
+                print(f"{task} {label}: not trained, or none was not: MISSED")
                 continue
             value, base = rows[label].mean, rows["none"].mean
             worse = 100 * (value / base - 1) if task == "lm" else base - value
-            missed += worse > bound
-            unit = " %" if task == "lm" else ""
-            held = verdict(worse <= bound)
-            print(f"{task} {label}: {value:.2f}, none {base:.2f}, bound {bound:g}{unit} worse: {held}")
+            held = worse <= bound
+            missed += not held
+            verdict = "held" if held else "MISSED"
+            print(f"{task} {label}: {value:.2f}, none {base:.2f}, bound {bound:g}{unit} worse: {verdict}")
     return missed

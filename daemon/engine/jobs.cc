@@ -34,16 +34,6 @@ uint64_t layout_hash(const compress::BucketReducer& reducer, uint32_t broadcast_
   return hash;
 }
 
-bool all_small(const compress::Geometry& geometry) {
-  for (uint32_t chunk = 0; chunk < geometry.chunks(); ++chunk) {
-    const auto segments = geometry.segments(chunk);
-    if (segments.size() != 1 || segments[0].max_bytes > kSmallMessageBytes) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
 FramePool& frame_pool(Core& core) {

@@ -17,12 +17,11 @@
 #include "daemon/engine/message.h"
 #include "daemon/engine/result_samples.h"
 #include "daemon/engine/send_buffer.h"
+#include "daemon/engine/small_messages.h"
 #include "daemon/engine/task.h"
 
 namespace gradwire::engine {
 
-// An operation whose chunks all travel as single messages up to this size needs no grant.
-inline constexpr uint32_t kSmallMessageBytes = 8192;
 // Buckets that other nodes already use and this one does not know yet, per job.
 inline constexpr uint32_t kMaxAnnouncedBuckets = 1024;
 

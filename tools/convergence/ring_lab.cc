@@ -14,6 +14,7 @@
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
 #include "daemon/engine/message.h"
+#include "daemon/engine/small_messages.h"
 #include "tests/compress/loopback_ring.h"
 
 namespace {
@@ -23,17 +24,15 @@ using gradwire::ok_status;
 using gradwire::Result;
 using gradwire::Status;
 using gradwire::compress::BucketReducer;
-using gradwire::compress::Geometry;
 using gradwire::compress::LoopbackRing;
 using gradwire::compress::OperationSettings;
 using gradwire::compress::ReduceOp;
+using gradwire::engine::all_small;
 using nlohmann::json;
 
 constexpr uint32_t kMaxNodes = 64;
 constexpr uint32_t kMaxMessageBytes = 130048;  // what a daemon has on TCP
 constexpr uint64_t kHeaderBytes = sizeof(gradwire::engine::MessageHeader);
-// Up to which size chunks of one message need no grant (docs/wire-format.md).
-constexpr uint32_t kSmallMessageBytes = 8192;
 
 }  // namespace
 
@@ -102,22 +101,11 @@ Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
   return std::make_unique<gwlab>(std::move(reducers), gradwire::control::manifest_elements(manifest));
 }
 
-// Whether each chunk is one small message.
-bool is_small(const Geometry& geometry) {
-  for (uint32_t chunk = 0; chunk < geometry.chunks(); ++chunk) {
-    const auto segments = geometry.segments(chunk);
-    if (segments.size() != 1 || segments[0].max_bytes > kSmallMessageBytes) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
 gwlab::gwlab(std::vector<std::unique_ptr<BucketReducer>> reducers, uint64_t bucket_elements)
     : ring(std::move(reducers)), elements(bucket_elements) {
-  if (ring.size() > 1 && !is_small(ring.node(0).geometry())) {
+  if (ring.size() > 1 && !all_small(ring.node(0).geometry())) {
     grants_each = ring.size();
   }
   results.assign(ring.size() - 1, std::vector<float>(elements));

@@ -126,7 +126,7 @@ class Verdicts(unittest.TestCase):
 
 class ShortVerdicts(unittest.TestCase):
     def missed(self, **metrics):
-        """`laco` is for both densities."""
+        """`laco` is for all of its labels."""
         runs = experiments.short_plan(["mlp"])
         found = {run["label"]: metrics.get(run["label"].partition(" ")[0]) for run in runs}
         results = {label: results_of([metric])[0] for label, metric in found.items() if metric is not None}
@@ -142,10 +142,10 @@ class ShortVerdicts(unittest.TestCase):
         for metrics, count in (
             ({"none": 85, "l8": 83.9, "laco": 84}, 1),
             ({"none": 85, "l8": NAN, "laco": 84}, 1),
-            ({"none": NAN, "l8": 85, "laco": 84}, 3),
+            ({"none": NAN, "l8": 85, "laco": 84}, 4),
             ({"none": 85, "laco": 84}, 1),
-            ({"l8": 85, "laco": 84}, 3),
-            ({}, 3),
+            ({"l8": 85, "laco": 84}, 4),
+            ({}, 4),
         ):
             missed, out = self.missed(**metrics)
             self.assertEqual((missed, out.count("MISSED")), (count, count), metrics)
@@ -170,6 +170,14 @@ class Plans(unittest.TestCase):
             self.assertEqual({run["spec"]["lr"] for run in chosen}, {full[better]["spec"]["lr"]})
             self.assertEqual([run["spec"]["seed"] for run in chosen], [0, 1])
 
+    def test_some_are_trained_straight_to_the_owners(self):
+        runs = experiments.plan(["mlp", "cnn", "lm"], (0,), lambda run: None) + experiments.short_plan(["mlp", "cnn", "lm"])
+        for run in runs:
+            spec = run["spec"]
+            self.assertEqual(spec["algorithm"], "direct" if run["label"].endswith(", direct") else "ring")
+            self.assertNotIn("algorithm", spec["settings"])
+        self.assertEqual(sum(run["spec"]["algorithm"] == "direct" for run in runs), 6)
+
     def test_an_experiment_reaches_the_task_and_the_codec(self):
         words = ["cnn", "codec=laco", "momentum=0", "compression.momentum=0.9", "compression.warm-start-steps=5", "batch=64"]
         runs = runner.experiment(words)
@@ -189,6 +197,7 @@ class Plans(unittest.TestCase):
             ("cnn", "nodes=0", "from 1 to"),
             ("cnn", "nodes=2.5", "nodes=2.5"),
             ("cnn", "epochs=0", "from 1 to"),
+            ("cnn", "algorithm=3", "use one of ring, direct"),
             ("cnn", "batch=9", "not a multiple of nodes=4"),
         ):
             with self.assertRaisesRegex(SystemExit, word):

@@ -35,19 +35,37 @@ class RingLab(unittest.TestCase):
             self.assertEqual(counts.raw_bytes, counts.wire_bytes)
             self.assertEqual((counts.operations, counts.residual_norm, counts.density), (1, 0.0, 1.0))
 
+    def test_straight_to_the_owners_a_sum_is_rounded_twice_however_many_nodes_there_are(self):
+        errors = {}
+        for algorithm in ("ring", "direct"):
+            for nodes in (2, 4, 32):
+                given = gradients(nodes)
+                average = numpy.empty(ELEMENTS, numpy.float32)
+                ring = self.ring(nodes, {"codec": "l8"}, algorithm=algorithm)
+                self.assertTrue(ring.allreduce(given, average))
+                error = numpy.linalg.norm(average - given.mean(axis=0)) / numpy.linalg.norm(given.mean(axis=0))
+                errors[algorithm, nodes] = error
+                self.assertEqual(ring.counts().raw_bytes, 2 * (nodes - 1) * 4 * ELEMENTS)
+        self.assertEqual(errors["direct", 2], errors["ring", 2])
+        self.assertAlmostEqual(errors["direct", 32], errors["direct", 4], delta=0.1 * errors["direct", 4])
+        self.assertGreater(errors["ring", 32], 2 * errors["direct", 32])
+
     def test_headers_are_those_of_messages_and_grants(self):
-        for nodes, elements, messages, grants in (
-            (1, 8000, 0, 0),
-            (2, 4000, 4, 0),  # chunks of 8,000 bytes need no grant
-            (2, 8000, 4, 2),
-            (4, 8000, 24, 0),
-            (4, 200000, 2 * 24, 4),  # two segments a chunk
+        for algorithm, nodes, elements, messages, grants in (
+            ("ring", 1, 8000, 0, 0),
+            ("ring", 2, 4000, 4, 0),  # chunks of 8,000 bytes need no grant
+            ("ring", 2, 8000, 4, 2),
+            ("ring", 4, 8000, 24, 0),
+            ("ring", 4, 200000, 2 * 24, 4),  # two segments a chunk
+            ("direct", 2, 8000, 4, 2),
+            ("direct", 4, 8000, 24, 0),
+            ("direct", 4, 200000, 2 * 24, 12),  # of everybody to everybody
         ):
-            ring = ring_lab.Ring(nodes, [("layer", elements)], {"codec": "none"})
+            ring = ring_lab.Ring(nodes, [("layer", elements)], {"codec": "none"}, algorithm=algorithm)
             self.addCleanup(ring.close)
             for steps in (1, 2):
                 ring.allreduce(numpy.ones((nodes, elements), numpy.float32), numpy.empty(elements, numpy.float32))
-                self.assertEqual(ring.counts().header_bytes, 96 * steps * (messages + grants), (nodes, elements))
+                self.assertEqual(ring.counts().header_bytes, 96 * steps * (messages + grants), (algorithm, nodes, elements))
 
     def test_whole_numbers_are_averaged_exactly(self):
         given = numpy.rint(8 * gradients(4))
@@ -123,6 +141,9 @@ class RingLab(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ring_lab.LabError, word):
                 ring_lab.Ring(nodes, LAYERS, settings)
+        for codec, algorithm, word in (("l8", "tree", "use ring or direct"), ("sign", "direct", "use algorithm ring")):
+            with self.assertRaisesRegex(ring_lab.LabError, word):
+                ring_lab.Ring(3, LAYERS, {"codec": codec}, algorithm=algorithm)
         with self.assertRaises(ring_lab.LabError):
             ring_lab.Ring(2, [("a", -1)], {})
         ring = self.ring(2, {})
@@ -135,7 +156,7 @@ class RingLab(unittest.TestCase):
 class Fingerprints(unittest.TestCase):
     def test_they_tell_settings_apart_and_nothing_else(self):
         def spec(nodes=2, rules=(), seed=0, **settings):
-            return {"nodes": nodes, "settings": settings, "rules": rules, "seed": seed}
+            return {"nodes": nodes, "algorithm": "ring", "settings": settings, "rules": rules, "seed": seed}
 
         first, again = (ring_lab.Fingerprints(ring_lab.find_library()) for _ in range(2))
         laco = spec(codec="laco", warm_start_steps=100)
@@ -145,6 +166,7 @@ class Fingerprints(unittest.TestCase):
             spec(codec="laco", warm_start_steps=100, norm="current"),
             spec(codec="laco", warm_start_steps=100, rules=[{"match": "3.weight", "codec": "none"}]),
             spec(codec="laco", warm_start_steps=100, nodes=3),
+            {**spec(codec="laco", warm_start_steps=100, nodes=3), "algorithm": "direct"},
             spec(codec="l8"),
             spec(codec="none"),
             spec(codec="of tomorrow"),
@@ -155,7 +177,8 @@ class Fingerprints(unittest.TestCase):
 
     def test_they_see_a_density_behind_every_warm_start(self):
         def spec(density, rules, **settings):
-            return {"nodes": 2, "settings": {"codec": "laco", "density": density, **settings}, "rules": rules}
+            settings = {"codec": "laco", "density": density, **settings}
+            return {"nodes": 2, "algorithm": "ring", "settings": settings, "rules": rules}
 
         prints = ring_lab.Fingerprints(ring_lab.find_library())
         rule = {"match": "*", "codec": "laco"}

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What dense codecs do to a sum, as the tables of docs/benchmarks.md: error by ring size, and by a layer's scale.
+"""What dense codecs do to a sum, as the tables of docs/benchmarks.md: error by nodes and algorithm, and by a layer's scale.
 
     errors.py [--elements N] [--seeds N]
 
@@ -10,7 +10,7 @@ import argparse
 
 import numpy
 
-from ring_lab import Ring
+from ring_lab import ALGORITHMS, Ring
 
 CODECS = (
     ("fp16", {"codec": "fp16"}),
@@ -22,17 +22,17 @@ CODECS = (
     ("int4", {"codec": "int4"}),
     ("int4, stochastic", {"codec": "int4", "rounding": "stochastic", "error_feedback": "off"}),
 )
-RINGS = (2, 4, 8, 16, 32, 64)
+NODES = (2, 4, 8, 16, 32, 64)
 SCALES = (1.0, 0.1, 0.01, 0.001)
 
 
-def step(nodes, layers, settings, scales, seed):
-    """One step's sum as the ring delivers it, and as it should be, both float64."""
+def step(nodes, algorithm, layers, settings, scales, seed):
+    """One step's sum as it is delivered, and as it should be, both float64."""
     random = numpy.random.default_rng(seed)
     factors = numpy.repeat(numpy.float32(scales), [elements for _, elements in layers])
     gradients = random.standard_normal((nodes, factors.size), dtype=numpy.float32) * factors
     average = numpy.empty(factors.size, numpy.float32)
-    ring = Ring(nodes, layers, settings)
+    ring = Ring(nodes, layers, settings, algorithm=algorithm)
     try:
         if not ring.allreduce(gradients, average):
             raise RuntimeError("the ring found the gradients not finite")
@@ -53,16 +53,17 @@ def row(cells):
     print("| " + " | ".join(cells) + " |")
 
 
-def by_ring(elements, seeds):
-    row(["codec"] + [f"P = {nodes}" for nodes in RINGS])
-    row(["---"] * (len(RINGS) + 1))
+def by_nodes(elements, seeds):
+    row(["codec", "algorithm"] + [f"P = {nodes}" for nodes in NODES])
+    row(["---"] * (len(NODES) + 2))
+    layers = [("weight", elements)]
     for name, settings in CODECS:
-        cells = [name]
-        for nodes in RINGS:
-            layers = [("weight", elements)]
-            errors = [error(*step(nodes, layers, settings, (1.0,), seed)) for seed in range(seeds)]
-            cells.append(percent(numpy.median(errors)))
-        row(cells)
+        for algorithm in ALGORITHMS:
+            cells = [name, algorithm]
+            for nodes in NODES:
+                errors = [error(*step(nodes, algorithm, layers, settings, (1.0,), seed)) for seed in range(seeds)]
+                cells.append(percent(numpy.median(errors)))
+            row(cells)
 
 
 def by_scale(elements, seeds):
@@ -72,7 +73,7 @@ def by_scale(elements, seeds):
     for name, settings in CODECS:
         errors = numpy.empty((seeds, len(SCALES)))
         for seed in range(seeds):
-            delivered, exact = step(4, layers, settings, SCALES, seed)
+            delivered, exact = step(4, "ring", layers, settings, SCALES, seed)
             for i in range(len(SCALES)):
                 part = slice(i * elements, (i + 1) * elements)
                 errors[seed, i] = error(delivered[part], exact[part])
@@ -85,8 +86,8 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     print("Error of one step by the number of nodes:\n")
-    by_ring(arguments.elements, arguments.seeds)
-    print("\nFour layers of one bucket, four nodes:\n")
+    by_nodes(arguments.elements, arguments.seeds)
+    print("\nFour layers of one bucket, four nodes in a ring:\n")
     by_scale(arguments.elements, arguments.seeds)
 
 

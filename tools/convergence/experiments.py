@@ -4,9 +4,9 @@ RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # factors on a task's learning rate 
 
 # Learning rates at which training without compression does well (text: the best of 1, 2, 4, 8, 16 after 400 steps).
 BASES = {
-    "mlp": {"task": "mlp", "nodes": 8, "batch": 64, "epochs": 10, "lr": 0.1, "momentum": 0.0},
-    "cnn": {"task": "cnn", "nodes": 4, "batch": 256, "epochs": 8, "lr": 0.05, "momentum": 0.9},
-    "lm": {"task": "lm", "nodes": 4, "batch": 32, "epochs": 2, "lr": 8.0, "momentum": 0.9},
+    "mlp": {"task": "mlp", "nodes": 8, "algorithm": "ring", "batch": 64, "epochs": 10, "lr": 0.1, "momentum": 0.0},
+    "cnn": {"task": "cnn", "nodes": 4, "algorithm": "ring", "batch": 256, "epochs": 8, "lr": 0.05, "momentum": 0.9},
+    "lm": {"task": "lm", "nodes": 4, "algorithm": "ring", "batch": 32, "epochs": 2, "lr": 8.0, "momentum": 0.9},
 }
 TITLES = {
     "mlp": "Fashion-MNIST, MLP 784-128-10, 8 nodes, batch 64, 10 epochs; accuracy in per cent",
@@ -37,6 +37,8 @@ def of_images(task):
         "l8": {"codec": "l8"},
         "laco 10%": codec("laco", 0.1, warm),
         "laco 1%": codec("laco", 0.01, warm),
+        "l8, direct": {"codec": "l8", "algorithm": "direct"},
+        "laco 1%, direct": codec("laco", 0.01, warm, algorithm="direct"),
         "laco 1%, brief warm start": codec("laco", 0.01, BRIEF[task]),
         "laco 0.1%": codec("laco", 0.001, warm),
         "laco 1%, no error feedback": codec("laco", 0.01, warm, error_feedback="off"),
@@ -71,11 +73,8 @@ SWEEP = (2, 4, 16)
 
 def run(task, label, seed, settings, **changes):
     settings = dict(settings)
-    rules = settings.pop("rules", None)
-    spec = {**BASES[task], "seed": seed, "settings": settings, **changes}
-    if rules:
-        spec["rules"] = rules
-    return {"label": label, "spec": spec}
+    beside = {name: settings.pop(name) for name in ("rules", "algorithm") if name in settings}
+    return {"label": label, "spec": {**BASES[task], "seed": seed, "settings": settings, **beside, **changes}}
 
 
 def plan(tasks, seeds, metric_of):
@@ -129,10 +128,11 @@ SHORT = {
     "l8": {"codec": "l8"},
     "laco 10%": codec("laco", 0.1, 10),
     "laco 1%": codec("laco", 0.01, 10),
+    "laco 1%, direct": codec("laco", 0.01, 10, algorithm="direct"),
 }
 SHORT_BOUNDS = {  # by how much worse than none, in points; for text in per cent of the perplexity
-    "mlp": {"l8": 1.0, "laco 10%": 2.0, "laco 1%": 3.0},
-    "cnn": {"l8": 2.0, "laco 10%": 3.0, "laco 1%": 4.0},
+    "mlp": {"l8": 1.0, "laco 10%": 2.0, "laco 1%": 3.0, "laco 1%, direct": 3.0},
+    "cnn": {"l8": 2.0, "laco 10%": 3.0, "laco 1%": 4.0, "laco 1%, direct": 4.0},
     "lm": {"l8": 5.0, "laco 10%": 15.0},
 }
 

@@ -156,8 +156,10 @@ def bars(task, rows):
         check.perplexity("laco 1%", 3)
         return check.lines
     check.within("l8", 0.2)
+    check.within("l8, direct", 0.2)
     check.within("laco 10%", 0.3)
     check.within("laco 1%", 0.35, 70)
+    check.within("laco 1%, direct", 0.35, 70)
     check.within("laco 1%, brief warm start", 0.5, 100)
     check.within("laco 0.1%", 0.8)
     check.against_sign("laco 1%")

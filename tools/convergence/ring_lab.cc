@@ -1,7 +1,8 @@
 // libgradwire_ring_lab.so: the reducers of all nodes of a ring in one process, for training experiments.
 //
 // Makes the reducers as daemons do (from layers and a compression policy), and runs them in the ring of the
-// tests of compression, which has the engine's schedule. One local rank a node. Not thread-safe.
+// tests of compression, which has the engine's schedule, around the ring or straight to the owners of chunks.
+// One local rank a node. Not thread-safe.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "compress/reducer.h"
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
+#include "daemon/engine/engine.h"
 #include "daemon/engine/message.h"
 #include "daemon/engine/small_messages.h"
 #include "tests/compress/loopback_ring.h"
@@ -27,6 +29,7 @@ using gradwire::compress::BucketReducer;
 using gradwire::compress::LoopbackRing;
 using gradwire::compress::OperationSettings;
 using gradwire::compress::ReduceOp;
+using gradwire::engine::Algorithm;
 using gradwire::engine::all_small;
 using nlohmann::json;
 
@@ -69,8 +72,18 @@ std::string& error_text() {
   return text;
 }
 
-// {"nodes": P, "layers": [[NAME, ELEMENTS]...], "defaults": {settings}, "rules": [{"match": GLOB,
-// settings}...]}
+Result<Algorithm> algorithm_of(const std::string& name) {
+  if (name == "ring") {
+    return Algorithm::kRing;
+  }
+  if (name == "direct") {
+    return Algorithm::kDirect;
+  }
+  return Status(Code::kInvalidArgument, "algorithm " + name + " does not exist; use ring or direct");
+}
+
+// {"nodes": P, "algorithm": NAME, "layers": [[NAME, ELEMENTS]...], "defaults": {settings}, "rules":
+// [{"match": GLOB, settings}...]}
 Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
   json policy_document = gradwire::config::policy_to_json({});
   policy_document["defaults"].update(document.at("defaults"));
@@ -90,9 +103,14 @@ Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
   if (nodes < 1 || nodes > kMaxNodes) {
     return Status(Code::kInvalidArgument, "a lab of " + std::to_string(nodes) + " nodes; use 1 to 64");
   }
+  const Result<Algorithm> algorithm = algorithm_of(document.at("algorithm").get<std::string>());
+  if (!algorithm.ok()) {
+    return algorithm.status();
+  }
   std::vector<std::unique_ptr<BucketReducer>> reducers;
   for (uint32_t i = 0; i < nodes; ++i) {
-    auto reducer = gradwire::control::make_reducer(manifest, {nodes, i, kMaxMessageBytes}, *policy);
+    const gradwire::control::BucketPlace place{nodes, i, kMaxMessageBytes, *algorithm};
+    auto reducer = gradwire::control::make_reducer(manifest, place, *policy);
     if (!reducer.ok()) {
       return reducer.status();
     }
@@ -106,7 +124,7 @@ Result<std::unique_ptr<gwlab>> make_lab(const json& document) {
 gwlab::gwlab(std::vector<std::unique_ptr<BucketReducer>> reducers, uint64_t bucket_elements)
     : ring(std::move(reducers)), elements(bucket_elements) {
   if (ring.size() > 1 && !all_small(ring.node(0).geometry())) {
-    grants_each = ring.size();
+    grants_each = ring.size() * (ring.node(0).collects() ? ring.size() - 1 : 1);
   }
   results.assign(ring.size() - 1, std::vector<float>(elements));
 }

@@ -6,6 +6,7 @@ import os
 
 import numpy
 
+ALGORITHMS = ("ring", "direct")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
@@ -56,14 +57,16 @@ def _load(path):
 
 class Ring:
     """`nodes` nodes with one rank each. `layers`: (name, elements). `settings` and `rules` are a daemon's
-    `compression` options, with underscores and without that prefix; what is left out has its default."""
+    `compression` options, with underscores and without that prefix; what is left out has its default. `algorithm`:
+    ring, or direct (a chunk's shares go straight to its owner)."""
 
-    def __init__(self, nodes, layers, settings, rules=(), library=None):
+    def __init__(self, nodes, layers, settings, rules=(), library=None, algorithm="ring"):
         self._lab = None
         self._library = _load(library or find_library())
         self.nodes = nodes
         self.elements = sum(elements for _, elements in layers)
-        document = {"nodes": nodes, "layers": list(layers), "defaults": settings, "rules": list(rules)}
+        document = {"nodes": nodes, "algorithm": algorithm, "layers": list(layers)}
+        document |= {"defaults": settings, "rules": list(rules)}
         self._lab = self._library.gwlab_create(json.dumps(document).encode())
         if not self._lab:
             raise LabError(self._error())
@@ -106,7 +109,7 @@ def _address(array):
 
 class Fingerprints:
     """Hashes of what the library makes of some gradients: the same from build to build while a codec is the same.
-    An experiment (`spec`) is known by its nodes, settings and rules."""
+    An experiment (`spec`) is known by its nodes, algorithm, settings and rules."""
 
     LAYERS = (("1.weight", 70000), ("1.bias", 128), ("2.weight", 9000), ("3.weight", 4000), ("3.bias", 10))
     SCALES = (1.0, 0.1, 0.01, 1.0, 10.0)
@@ -121,10 +124,9 @@ class Fingerprints:
         self.gradient = numpy.random.default_rng(1).laplace(size=sum(sizes)).astype(numpy.float32) * scales
 
     def of(self, spec):
-        settings, rules = spec["settings"], spec.get("rules", ())
-        name = json.dumps([spec["nodes"], settings, rules], sort_keys=True)
+        name = json.dumps([spec["nodes"], spec["algorithm"], spec["settings"], spec.get("rules", ())], sort_keys=True)
         if name not in self.known:
-            self.known[name] = self._of(spec["nodes"], settings, rules)
+            self.known[name] = self._of(spec)
         return self.known[name]
 
     def _brief(self, settings):
@@ -133,12 +135,13 @@ class Fingerprints:
             return settings
         return {**settings, "warm_start_steps": self.WARM_START}
 
-    def _of(self, nodes, settings, rules):
-        settings = self._brief({"warm_start_steps": self.WARM_START, **settings})
-        rules = [self._brief(rule) for rule in rules]
+    def _of(self, spec):
+        nodes = spec["nodes"]
+        settings = self._brief({"warm_start_steps": self.WARM_START, **spec["settings"]})
+        rules = [self._brief(rule) for rule in spec.get("rules", ())]
         digest = hashlib.sha256()
         try:
-            ring = Ring(nodes, self.LAYERS, settings, rules, self.library)
+            ring = Ring(nodes, self.LAYERS, settings, rules, self.library, spec["algorithm"])
         except LabError:
             return "unknown"
         average = numpy.empty_like(self.gradient)

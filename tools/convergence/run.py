@@ -11,8 +11,8 @@ python3-torch, dataset-fashion-mnist and, for the text, bible-kjv. Much slower w
 is kept at once in build/convergence/results.jsonl, with a hash of the settings, the code that trains, torch's version
 and what the library makes of some gradients with these settings: what has changed is trained again.
 
---try's epochs, lr, momentum, batch and nodes are the task's (batch: of all workers together); everything else is the
-codec's, and so is whatever begins with `compression.`: momentum=0 compression.momentum=0.9.
+--try's epochs, lr, momentum, batch, nodes and algorithm are the task's (batch: of all workers together); everything else
+is the codec's, and so is whatever begins with `compression.`: momentum=0 compression.momentum=0.9.
 
 Exit codes: 0 done; 1 something failed, --short: or suffers; 77 --short without the library or what it trains on; 130
 stopped.
@@ -114,6 +114,8 @@ def check(base):
     for name in ("lr", "momentum"):
         if type(base[name]) not in (int, float) or not math.isfinite(base[name]):
             raise SystemExit(f"run.py: {name}={base[name]} is not a number")
+    if base["algorithm"] not in ring_lab.ALGORITHMS:
+        raise SystemExit(f"run.py: algorithm={base['algorithm']}; use one of {', '.join(ring_lab.ALGORITHMS)}")
     if base["batch"] % base["nodes"]:
         raise SystemExit(f"run.py: batch={base['batch']} is not a multiple of nodes={base['nodes']}")
 

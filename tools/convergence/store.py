@@ -74,7 +74,7 @@ class Results:
             spec = result["spec"]
             whole = isinstance(result["key"], str) and isinstance(spec["task"], str)
             whole = whole and all(isinstance(result[field], (int, float)) for field in FIGURES)
-            whole = whole and {"seed", "nodes", "lr", "settings"} <= spec.keys()
+            whole = whole and {"seed", "nodes", "algorithm", "lr", "settings"} <= spec.keys()
             seconds = result["seconds"] / spec["epochs"]
         except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
             return

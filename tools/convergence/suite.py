@@ -39,12 +39,12 @@ class Suite:
     def usable(self, run):
         """Whether this build knows the settings; says so once where it does not."""
         spec = run["spec"]
-        settings = json.dumps([spec["nodes"], spec["settings"], spec.get("rules", ())], sort_keys=True)
+        settings = json.dumps([spec["nodes"], spec["algorithm"], spec["settings"], spec.get("rules", ())], sort_keys=True)
         if settings not in self.skipped:
             self.skipped[settings] = None
             try:
-                layers = [("weight", 4096)]
-                ring_lab.Ring(spec["nodes"], layers, spec["settings"], spec.get("rules", ()), self.library).close()
+                rules, layers = spec.get("rules", ()), [("weight", 4096)]
+                ring_lab.Ring(spec["nodes"], layers, spec["settings"], rules, self.library, spec["algorithm"]).close()
             except ring_lab.LabError as error:
                 self.skipped[settings] = str(error)
                 self.say(f"refused: {run['label']}: {error}")

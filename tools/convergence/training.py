@@ -9,14 +9,16 @@ import tasks
 
 
 def train(spec, library, progress=lambda epoch, metric: None):
-    """spec: task, nodes, batch, seed, epochs, lr, momentum, settings, rules, and max_steps, where an epoch is cut short.
+    """spec: task, nodes, algorithm, batch, seed, epochs, lr, momentum, settings, rules, and max_steps, where an epoch is
+    cut short.
 
     The learning rate falls to 0 on a cosine. Steps whose average is not finite are left out, as an AMP scaler does.
     """
     torch.set_num_threads(1)
     started = time.monotonic()
     task = tasks.MAKE[spec["task"]](spec["nodes"], spec["seed"], spec["batch"])
-    ring = ring_lab.Ring(spec["nodes"], task.layers, spec["settings"], spec.get("rules", ()), library)
+    rules = spec.get("rules", ())
+    ring = ring_lab.Ring(spec["nodes"], task.layers, spec["settings"], rules, library, spec["algorithm"])
     steps = min(task.steps, spec.get("max_steps") or task.steps)
     gradients = torch.zeros(spec["nodes"], len(task.weights))
     average = torch.zeros(len(task.weights))

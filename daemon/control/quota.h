@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +18,9 @@
 #include "daemon/control/lingering_memory.h"
 
 namespace gradwire::control {
+
+// What a user's bytes are, for the sentence of a refusal.
+enum class Holding { kBuckets, kKept, kSaving, kLoading };
 
 class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
  public:
@@ -33,31 +37,36 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   }
 
   // All of the parts or none; each is given back by itself, and nothing is nullptr. `formula` shows how they
-  // came about.
+  // came about. `credit`: bytes of the user's that go when these have come, and do not stand in their way.
   Result<std::vector<Charge>> charge_bytes(uint32_t uid, std::span<const uint64_t> parts,
-                                           const std::string& formula) {
+                                           const std::string& formula, Holding holding = Holding::kBuckets,
+                                           uint64_t credit = 0) {
     const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
     const LingeringMemory::Kept kept = look(uid);
     GRADWIRE_RETURN_IF_ERROR(check_pieces(uid, kept));
     const std::lock_guard lock(mutex_);
-    const uint64_t now = held(bytes_, uid) + kept.uncharged;
+    const uint64_t now = held_of(uid) + kept.uncharged;
+    const uint64_t rest = now - std::min(credit, now);
     const uint64_t limit = limits_.bytes_per_user;
-    if (bytes > limit || now > limit - bytes) {
+    if (bytes > limit || rest > limit - bytes) {
+      const std::string instead =
+          credit == 0 ? " more (" : " more, instead of " + std::to_string(now - rest) + " of them (";
       return Status(Code::kResourceExhausted,
                     "user " + std::to_string(uid) + " holds " + std::to_string(now) + " bytes on this node" +
-                        of_ended(kept) + " and asks for " + std::to_string(bytes) + " more (" + formula +
-                        "); quotas.bytes_per_user is " + std::to_string(limit) + ": " +
-                        (kept.bytes > 0 ? kLetGo : "") +
+                        of_what(uid) + of_ended(kept) + " and asks for " + std::to_string(bytes) + instead +
+                        formula + "); quotas.bytes_per_user is " + std::to_string(limit) + ": " +
+                        (kept.bytes > 0 ? kLetGo : "") + (transfers(uid) ? kWait : "") +
                         "destroy buckets, end other jobs, or raise it in the daemon's configuration");
     }
     std::vector<Charge> charges;
     for (const uint64_t part : parts) {
-      charges.push_back(part == 0 ? nullptr : charge(bytes_, uid, part));
+      charges.push_back(part == 0 ? nullptr : charge(bytes_[static_cast<size_t>(holding)], uid, part));
     }
     return charges;
   }
-  Result<Charge> charge_bytes(uint32_t uid, uint64_t bytes, const std::string& formula) {
-    auto charges = charge_bytes(uid, std::span<const uint64_t>(&bytes, 1), formula);
+  Result<Charge> charge_bytes(uint32_t uid, uint64_t bytes, const std::string& formula,
+                              Holding holding = Holding::kBuckets, uint64_t credit = 0) {
+    auto charges = charge_bytes(uid, std::span<const uint64_t>(&bytes, 1), formula, holding, credit);
     GRADWIRE_RETURN_IF_ERROR(charges.status());
     return std::move(charges->front());
   }
@@ -79,7 +88,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     const std::lock_guard lock(mutex_);
     if (kept.bytes > limits_.bytes_per_user) {
       return Status(Code::kResourceExhausted, "user " + std::to_string(uid) + " holds " +
-                                                  std::to_string(held(bytes_, uid) + kept.uncharged) +
+                                                  std::to_string(held_of(uid) + kept.uncharged) +
                                                   " bytes on this node" + of_ended(kept) +
                                                   " and asks for 1 more rank; quotas.bytes_per_user is " +
                                                   std::to_string(limits_.bytes_per_user) + ": " + kLetGo +
@@ -109,13 +118,13 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   uint64_t held_bytes(uint32_t uid) const {
     lingering_->collect();
     const std::lock_guard lock(mutex_);
-    return held(bytes_, uid);
+    return held_of(uid);
   }
   // Whether the user may hold so much if `freed` of what he holds goes.
   bool fits_bytes(uint32_t uid, uint64_t bytes, uint64_t freed) const {
     const LingeringMemory::Kept kept = look(uid);
     const std::lock_guard lock(mutex_);
-    const uint64_t now = held(bytes_, uid) + kept.uncharged;
+    const uint64_t now = held_of(uid) + kept.uncharged;
     const uint64_t rest = now - std::min(freed, now);
     return check_pieces(uid, kept).ok() && bytes <= limits_.bytes_per_user &&
            rest <= limits_.bytes_per_user - bytes;
@@ -130,6 +139,9 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     uint64_t limit;
   };
 
+  static constexpr std::array<const char*, 4> kHoldings = {
+      "buckets", "kept residuals", "saving of compression states", "loading of compression states"};
+  static constexpr const char* kWait = "let the saving and loading of compression states end, ";
   static constexpr const char* kLetGo =
       "unmap and close the memory of what has ended, also in forked processes, ";
   static std::string of_ended(const LingeringMemory::Kept& kept) {
@@ -137,6 +149,28 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
                            : ", " + std::to_string(kept.bytes) +
                                  " of them memory of ended buckets and sessions that its processes still "
                                  "keep mapped or open,";
+  }
+  uint64_t held_of(uint32_t uid) const {
+    uint64_t all = 0;
+    for (const Held& holding : bytes_) {
+      all += held(holding, uid);
+    }
+    return all;
+  }
+  // " (buckets 8192, kept residuals 4096)": what the charges are for.
+  std::string of_what(uint32_t uid) const {
+    std::string parts;
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      if (const uint64_t bytes = held(bytes_[i], uid); bytes > 0) {
+        parts += (parts.empty() ? "" : ", ") + std::string(kHoldings[i]) + " " + std::to_string(bytes);
+      }
+    }
+    return parts.empty() ? "" : " (" + parts + ")";
+  }
+  bool transfers(uint32_t uid) const {
+    return held(bytes_[static_cast<size_t>(Holding::kSaving)], uid) +
+               held(bytes_[static_cast<size_t>(Holding::kLoading)], uid) >
+           0;
   }
   // What lingers, after a look at what has gone. Not under the lock: charges come back.
   LingeringMemory::Kept look(uint32_t uid) const {
@@ -191,7 +225,8 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   const std::shared_ptr<LingeringMemory> lingering_ = std::make_shared<LingeringMemory>();
   config::QuotaOptions limits_;
   mutable std::mutex mutex_;
-  Held bytes_, jobs_, sessions_, closing_;
+  std::array<Held, kHoldings.size()> bytes_;
+  Held jobs_, sessions_, closing_;
 };
 
 }  // namespace gradwire::control

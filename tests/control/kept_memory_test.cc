@@ -41,7 +41,7 @@ TEST(KeptMemory, IsChargedUntilItIsClosedThoughBucketsAndJobsEnd) {
   ASSERT_TRUE(is_error(refused));
   EXPECT_THAT((*refused)["message"].get<std::string>(),
               HasSubstr("user " + std::to_string(getuid()) +
-                        " holds 1441792 bytes on this node, 1441792 of them memory of "
+                        " holds 1441792 bytes on this node (buckets 1441792), 1441792 of them memory of "
                         "ended buckets and sessions that its processes still keep mapped or open,"));
   ASSERT_EQ(type_of(first.ask({{"type", "leave"}, {"id", 4}})), "ok");
 

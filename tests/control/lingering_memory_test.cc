@@ -101,9 +101,11 @@ TEST_F(Lingering, ARefusalTellsHowMuchIsKeptAndTheNextOneAfterTheReleaseIsNone) 
   memory = nullptr;
   EXPECT_THAT(
       ledger_->charge_bytes(kUser, 9000, "much").status().message(),
-      AllOf(HasSubstr("user 7 holds 4096 bytes on this node, 4096 of them memory of ended buckets and "
-                      "sessions that its processes still keep mapped or open, and asks for 9000 more (much)"),
-            HasSubstr("unmap and close the memory of what has ended")));
+      AllOf(
+          HasSubstr(
+              "user 7 holds 4096 bytes on this node (buckets 4096), 4096 of them memory of ended buckets and "
+              "sessions that its processes still keep mapped or open, and asks for 9000 more (much)"),
+          HasSubstr("unmap and close the memory of what has ended")));
   EXPECT_FALSE(ledger_->fits_bytes(kUser, 9000, 0));
   EXPECT_TRUE(ledger_->charge_bytes(8, 9000, "another user's").ok());
   theirs.reset();

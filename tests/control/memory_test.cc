@@ -105,7 +105,7 @@ TEST(Quota, IsPerUserAndComesBack) {
   ASSERT_TRUE(first.ok());
   const auto refused = ledger->charge_bytes(1, 41, "2 x 20 + 1");
   EXPECT_THAT(refused.status().message(),
-              HasSubstr("holds 60 bytes on this node and asks for 41 more (2 x 20 + 1)"));
+              HasSubstr("holds 60 bytes on this node (buckets 60) and asks for 41 more (2 x 20 + 1)"));
   EXPECT_TRUE(ledger->charge_bytes(2, 100, "").ok());
   EXPECT_FALSE(ledger->charge_bytes(1, UINT64_MAX, "").ok());
   *first = nullptr;

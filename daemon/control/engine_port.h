@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "daemon/control/scheduler.h"
@@ -47,5 +49,11 @@ class Workshop {
   virtual ~Workshop() = default;
   virtual void run(Work work, Work then) = 0;
 };
+
+// Lets go of it in the workshop: freeing large memory takes milliseconds. What the workshop is asked for
+// afterwards finds it freed.
+inline void release_in(Workshop& workshop, std::shared_ptr<void> what) {
+  workshop.run([what = std::move(what)]() mutable { what = nullptr; }, [] {});
+}
 
 }  // namespace gradwire::control

@@ -11,20 +11,38 @@
 namespace gradwire::control {
 namespace {
 
-// Residuals are shared between the layers of a bucket.
-uint64_t bytes_of(const std::vector<compress::LayerState>& layers) {
+using Residual = std::shared_ptr<const std::vector<float>>;
+
+// Of a residual that is shared: charged until the last who has it lets go.
+Residual charged(const Residual& residual, const QuotaLedger::Charge& charge) {
+  struct Pinned {
+    QuotaLedger::Charge charge;
+    Residual residual;  // goes first
+  };
+  const auto pinned = std::make_shared<const Pinned>(Pinned{charge, residual});
+  return {pinned, pinned->residual.get()};
+}
+
+}  // namespace
+
+uint64_t description_bytes(std::span<const compress::LayerState> layers) {
   uint64_t bytes = 0;
+  for (const compress::LayerState& layer : layers) {
+    bytes += sizeof(layer) + layer.name.size() + layer.pieces.size() * sizeof(layer.pieces[0]);
+  }
+  return bytes;
+}
+
+uint64_t state_bytes(std::span<const compress::LayerState> layers) {
+  uint64_t bytes = description_bytes(layers);
   std::set<const void*> counted;
   for (const compress::LayerState& layer : layers) {
-    bytes += sizeof(layer) + layer.name.size();
     if (layer.residual && counted.insert(layer.residual.get()).second) {
       bytes += layer.residual->size() * sizeof(float);
     }
   }
   return bytes;
 }
-
-}  // namespace
 
 ResidualStore::Job& ResidualStore::job_of(const JobIdentity& identity) {
   Job& job = jobs_[identity];
@@ -62,11 +80,11 @@ void ResidualStore::epoch_ends(const JobIdentity& identity, bool in_order) {
 
 void ResidualStore::start_expiry(const JobIdentity& identity, Job& job) {
   if (ttl_.count() == 0) {
-    job.kept.clear();
+    clear(job);
   } else if (!job.kept.empty() && !job.expiry->running()) {
     job.expiry->start(ttl_, [this, identity] {
       log_info("residuals_expired", {{"job", identity.name}, {"run", identity.run_id}});
-      job_of(identity).kept.clear();
+      clear(job_of(identity));
       sweep();
     });
   }
@@ -80,7 +98,7 @@ void ResidualStore::forget(const JobIdentity& identity) {
   Job& job = found->second;
   *job.wanted = false;
   job.wanted = std::make_shared<bool>(true);
-  job.kept.clear();
+  clear(job);
   job.expiry->stop();
   sweep();
 }
@@ -96,7 +114,7 @@ void ResidualStore::close() {
 void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
                            std::unique_ptr<compress::BucketReducer> reducer, const Wanted& wanted,
                            QuotaLedger::Charge charge) {
-  if (closed_ || !*wanted || !reducer || reducer->residual().empty()) {
+  if (closed_ || !reducer) {
     return;
   }
   struct Retired {
@@ -107,16 +125,22 @@ void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
   auto retired = std::make_shared<Retired>();
   retired->reducer = std::move(reducer);
   retired->charge = std::move(charge);
+  if (!*wanted || retired->reducer->residual().empty()) {
+    retired->charge.reset();
+    release_in(workshop_, std::move(retired));
+    return;
+  }
   workshop_.run(
       [retired] {
         retired->layers = retired->reducer->take_state();
         retired->reducer.reset();
       },
       [retired, job, bucket, wanted, weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (self && *wanted) {
-          retired->charge.reset();
+        retired->charge.reset();
+        if (const auto self = weak.lock(); self && *wanted) {
           self->keep(job, bucket, std::move(retired->layers));
+        } else if (self && !self->closed_) {
+          release_in(self->workshop_, retired);
         }
       });
 }
@@ -127,19 +151,21 @@ void ResidualStore::keep(const JobIdentity& identity, const std::string& bucket,
     return;
   }
   Job& job = job_of(identity);
+  Kept kept;
+  kept.bucket = bucket;
+  kept.bytes = state_bytes(layers);
+  kept.layers = std::move(layers);
   if (job.epochs == 0 && ttl_.count() == 0) {
+    discard_one(std::move(kept));
     return;
   }
-  Kept kept;
-  kept.bytes = bytes_of(layers);
   const std::array<uint64_t, 1> parts = {kept.bytes};
-  auto charges = charge_bytes(identity.uid, parts, "kept residuals of " + bucket_text(bucket));
+  auto charges = charge(identity.uid, parts, {"kept residuals of " + bucket_text(bucket), Holding::kKept});
   if (!charges.ok()) {
     log_warning("residuals_dropped", {{"job", identity.name}, {"cause", charges.status().message()}});
+    discard_one(std::move(kept));
     return;
   }
-  kept.bucket = bucket;
-  kept.layers = std::move(layers);
   kept.age = ++last_age_;
   kept.charge = std::move(charges->front());
   job.kept.push_back(std::move(kept));
@@ -150,28 +176,46 @@ void ResidualStore::keep(const JobIdentity& identity, const std::string& bucket,
 
 std::vector<compress::StateSection> ResidualStore::copy(const JobIdentity& identity) const {
   std::vector<compress::StateSection> sections;
-  if (const auto found = jobs_.find(identity); found != jobs_.end()) {
-    for (const Kept& kept : found->second.kept) {
-      sections.push_back({kept.bucket, kept.layers});
+  const auto found = jobs_.find(identity);
+  if (found == jobs_.end()) {
+    return sections;
+  }
+  for (const Kept& kept : found->second.kept) {
+    compress::StateSection& section = sections.emplace_back(kept.bucket, kept.layers);
+    std::map<const void*, Residual> shared;
+    for (compress::LayerState& layer : section.layers) {
+      Residual& residual = shared[layer.residual.get()];
+      if (layer.residual && !residual) {
+        residual = charged(layer.residual, kept.charge);
+      }
+      layer.residual = residual;
     }
   }
   return sections;
 }
 
-Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress::StateSection> sections) {
+Result<AdmittedState> ResidualStore::admit(const JobIdentity& identity, uint64_t bytes) {
+  const std::array<uint64_t, 1> parts = {bytes};
+  auto charges = charge(identity.uid, parts,
+                        {"a compression state that is loaded", Holding::kLoading, &job_of(identity), 0});
+  GRADWIRE_RETURN_IF_ERROR(charges.status());
+  return AdmittedState{bytes, std::move(charges->front())};
+}
+
+Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress::StateSection> sections,
+                              AdmittedState admitted) {
   std::erase_if(sections, [](const compress::StateSection& section) { return section.layers.empty(); });
   std::vector<uint64_t> parts;
   parts.reserve(sections.size());
   for (const compress::StateSection& section : sections) {
-    parts.push_back(bytes_of(section.layers));
+    parts.push_back(state_bytes(section.layers));
   }
-  const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
   Job& job = job_of(identity);
-  if (quotas_->fits_bytes(identity.uid, bytes, droppable_bytes(identity.uid))) {
-    job.kept.clear();  // before those of other jobs have to give way
-  }
-  auto charges = charge_bytes(identity.uid, parts, "the compression state that is loaded");
+  auto charges = charge(
+      identity.uid, parts,
+      {"the compression state that is loaded", Holding::kKept, &job, admitted.charge ? admitted.bytes : 0});
   GRADWIRE_RETURN_IF_ERROR(charges.status());
+  clear(job);
   for (size_t i = 0; i < sections.size(); ++i) {
     job.kept.push_back({std::move(sections[i].bucket), std::move(sections[i].layers), parts[i], ++last_age_,
                         std::move((*charges)[i])});
@@ -214,45 +258,80 @@ std::vector<compress::LayerState> ResidualStore::take(const JobIdentity& identit
   return taken;
 }
 
-bool ResidualStore::drop_oldest(uint32_t uid) {
+bool ResidualStore::drop_oldest(uint32_t uid, const Asked& asked) {
   Job* owner = nullptr;
   const JobIdentity* identity = nullptr;
+  std::deque<Kept>::iterator oldest;
   for (auto& [each, job] : jobs_) {
-    if (each.uid == uid && !job.kept.empty() &&
-        (owner == nullptr || job.kept.front().age < owner->kept.front().age)) {
+    if (each.uid != uid || &job == asked.replaced) {
+      continue;
+    }
+    const auto kept =
+        std::find_if(job.kept.begin(), job.kept.end(), [](const Kept& one) { return !one.shared(); });
+    if (kept != job.kept.end() && (owner == nullptr || kept->age < oldest->age)) {
       owner = &job;
       identity = &each;
+      oldest = kept;
     }
   }
   if (owner == nullptr) {
     return false;
   }
   log_warning("residuals_dropped", {{"job", identity->name},
-                                    {"bucket", owner->kept.front().bucket},
-                                    {"bytes", std::to_string(owner->kept.front().bytes)},
-                                    {"cause", "the user's quotas.bytes_per_user is needed for buckets"}});
-  owner->kept.pop_front();
+                                    {"bucket", oldest->bucket},
+                                    {"bytes", std::to_string(oldest->bytes)},
+                                    {"cause", "the user's quotas.bytes_per_user is needed"},
+                                    {"for", asked.formula}});
+  discard_one(std::move(*oldest));
+  owner->kept.erase(oldest);
   return true;
+}
+
+void ResidualStore::discard(std::deque<Kept> kept) {
+  if (kept.empty()) {
+    return;
+  }
+  for (Kept& each : kept) {
+    each.charge.reset();
+  }
+  release_in(workshop_, std::make_shared<std::deque<Kept>>(std::move(kept)));
+}
+
+void ResidualStore::discard_one(Kept kept) {
+  std::deque<Kept> one;
+  one.push_back(std::move(kept));
+  discard(std::move(one));
 }
 
 Result<std::vector<QuotaLedger::Charge>> ResidualStore::charge_bytes(uint32_t uid,
                                                                      std::span<const uint64_t> parts,
                                                                      const std::string& formula) {
+  return charge(uid, parts, {formula});
+}
+
+Result<std::vector<QuotaLedger::Charge>> ResidualStore::charge(uint32_t uid, std::span<const uint64_t> parts,
+                                                               const Asked& asked) {
+  uint64_t credit = asked.credit;
+  if (asked.replaced != nullptr) {
+    for (const Kept& kept : asked.replaced->kept) {
+      credit += kept.shared() ? 0 : kept.bytes;
+    }
+  }
   const uint64_t bytes = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
-  const bool can_help = quotas_->fits_bytes(uid, bytes, droppable_bytes(uid));
+  const bool can_help = quotas_->fits_bytes(uid, bytes, credit + droppable_bytes(uid, asked.replaced));
   while (true) {
-    auto charges = quotas_->charge_bytes(uid, parts, formula);
-    if (charges.ok() || !can_help || !drop_oldest(uid)) {
+    auto charges = quotas_->charge_bytes(uid, parts, asked.formula, asked.holding, credit);
+    if (charges.ok() || !can_help || !drop_oldest(uid, asked)) {
       return charges;
     }
   }
 }
 
-uint64_t ResidualStore::droppable_bytes(uint32_t uid) const {
+uint64_t ResidualStore::droppable_bytes(uint32_t uid, const Job* except) const {
   uint64_t bytes = 0;
   for (const auto& [identity, job] : jobs_) {
     for (const Kept& kept : job.kept) {
-      bytes += identity.uid == uid ? kept.bytes : 0;
+      bytes += identity.uid == uid && &job != except && !kept.shared() ? kept.bytes : 0;
     }
   }
   return bytes;

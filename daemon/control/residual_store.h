@@ -25,6 +25,17 @@
 
 namespace gradwire::control {
 
+// What it takes to keep layers: all that is known of them, without and with their residuals, of which layers
+// may share one.
+uint64_t description_bytes(std::span<const compress::LayerState> layers);
+uint64_t state_bytes(std::span<const compress::LayerState> layers);
+
+// What has been charged for a state on its way to the store.
+struct AdmittedState {
+  uint64_t bytes = 0;
+  QuotaLedger::Charge charge;
+};
+
 class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
  public:
   using Layers = std::span<const std::pair<std::string, uint64_t>>;  // name, elements
@@ -51,10 +62,14 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   // name that of the bucket of this name comes first, then the latest.
   std::vector<compress::LayerState> take(const JobIdentity& job, const std::string& bucket, Layers layers);
 
-  // What is kept of a job, the oldest bucket first; the residuals themselves are shared, not copied.
+  // What is kept of a job, the oldest bucket first. The residuals themselves are shared, not copied, and stay
+  // charged as long as anybody has them; nothing of that gives way meanwhile.
   std::vector<compress::StateSection> copy(const JobIdentity& job) const;
+  // For a state that will replace what is kept of the job: that does not stand in its way.
+  Result<AdmittedState> admit(const JobIdentity& job, uint64_t bytes);
   // Instead of whatever is kept of a job that has an epoch here. A failure changes nothing of the job's.
-  Status replace(const JobIdentity& job, std::vector<compress::StateSection> sections);
+  Status replace(const JobIdentity& job, std::vector<compress::StateSection> sections,
+                 AdmittedState admitted = {});
 
   // As QuotaLedger::charge_bytes; where it would refuse, the user's kept residuals are dropped, the oldest
   // first, until it does not. Where all of them would not be enough, none is.
@@ -66,12 +81,21 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   uint64_t kept_jobs() const;
 
  private:
+  struct Job;
   struct Kept {  // one bucket's
     std::string bucket;
     std::vector<compress::LayerState> layers;
     uint64_t bytes = 0;
     uint64_t age = 0;  // ascends
     QuotaLedger::Charge charge;
+
+    bool shared() const { return charge.use_count() > 1; }  // with a copy, which keeps it charged
+  };
+  struct Asked {
+    std::string formula;
+    Holding holding = Holding::kBuckets;
+    const Job* replaced = nullptr;  // what is kept of it goes
+    uint64_t credit = 0;            // besides
   };
   struct Job {
     unsigned epochs = 0;  // that live here
@@ -82,8 +106,14 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
 
   Job& job_of(const JobIdentity& job);
   void start_expiry(const JobIdentity& identity, Job& job);
-  uint64_t droppable_bytes(uint32_t uid) const;
-  bool drop_oldest(uint32_t uid);
+  Result<std::vector<QuotaLedger::Charge>> charge(uint32_t uid, std::span<const uint64_t> parts,
+                                                  const Asked& asked);
+  uint64_t droppable_bytes(uint32_t uid, const Job* except) const;
+  bool drop_oldest(uint32_t uid, const Asked& asked);
+  // Gives back their charges, and the memory in the workshop: before what is charged next takes its own.
+  void discard(std::deque<Kept> kept);
+  void discard_one(Kept kept);
+  void clear(Job& job) { discard(std::exchange(job.kept, {})); }
   void sweep();
 
   Scheduler& scheduler_;

@@ -188,12 +188,26 @@ class InlineWorkshop final : public Workshop {
  public:
   explicit InlineWorkshop(Scheduler& scheduler) : scheduler_(scheduler) {}
   void run(Work work, Work then) override {
+    if (closed) {
+      waiting_.emplace_back(std::move(work), std::move(then));
+      return;
+    }
     work();
+    work = nullptr;
     scheduler_.post(std::move(then));
   }
+  void open() {
+    closed = false;
+    for (auto& [work, then] : std::exchange(waiting_, {})) {
+      run(std::move(work), std::move(then));
+    }
+  }
+
+  bool closed = false;  // what is asked for waits until it opens
 
  private:
   Scheduler& scheduler_;
+  std::vector<std::pair<Work, Work>> waiting_;
 };
 
 // A link whose cable can be pulled out: nothing goes through, nobody is told.

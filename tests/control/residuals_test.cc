@@ -10,25 +10,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-compress::LayerState layer_state(const std::string& name, std::vector<float> residual) {
-  compress::LayerState state;
-  state.name = name;
-  state.elements = residual.size();
-  state.residual = std::make_shared<const std::vector<float>>(std::move(residual));
-  state.operations = 5;
-  return state;
-}
-
-// A cluster whose policy compresses.
-struct Compressing : TestCluster {
-  explicit Compressing(const std::vector<std::string>& names, Nanoseconds residual_ttl = seconds(600))
-      : TestCluster(names, residual_ttl) {
-    config::CompressionPolicy l8;
-    l8.defaults.codec = "l8";
-    coordinator->set_policy(config::policy_to_json(l8));
-  }
-};
-
 TEST(Residuals, GoFromABucketToTheOneThatTakesItsLayersOver) {
   Compressing cluster({"a"});
   const auto zero = cluster.join(0, 0, 1);
@@ -117,9 +98,10 @@ TEST(Residuals, GiveWayToBucketsTheOldestFirst) {
   EXPECT_TRUE(node.residuals->take({7, "gone", "1"}, "x", gradient("x", "w", 1000).layers).empty());
   EXPECT_EQ(node.residuals->take({7, "gone", "2"}, "x", gradient("x", "w", 1000).layers).size(), 1u);
   cluster.create(zero, {"b1", 0, 0, {{"w", 5}}});
-  EXPECT_THAT(zero->failure().message(),
-              AllOf(HasSubstr("user 7 holds 8192 bytes"), HasSubstr("asks for 8192 more"),
-                    HasSubstr("quotas.bytes_per_user is 14000"), HasSubstr("destroy buckets")));
+  EXPECT_THAT(
+      zero->failure().message(),
+      AllOf(HasSubstr("user 7 holds 8192 bytes on this node (buckets 8192)"), HasSubstr("asks for 8192 more"),
+            HasSubstr("quotas.bytes_per_user is 14000"), HasSubstr("destroy buckets")));
 }
 
 TEST(Residuals, AreKeptWhereDroppingThemAllWouldNotHelp) {
@@ -141,6 +123,112 @@ TEST(Residuals, AreKeptWhereDroppingThemAllWouldNotHelp) {
   node.quotas->set_limits(cluster.quotas);
   cluster.create_on_all({zero}, {"b3", 0, 0, {{"w", 5}}});
   EXPECT_EQ(node.residuals->kept_jobs(), 0u) << "here it helps";
+}
+
+TEST(Residuals, CountWithAllThatIsKnownOfTheirLayers) {
+  Compressing cluster({"a"});
+  NodeContext& node = *cluster.nodes[0]->context;
+  auto layer = layer_state("w", {1, 2, 3});
+  node.residuals->keep({7, "gone", "1"}, "x", {layer});
+  const uint64_t bare = node.quotas->held_bytes(7);
+  EXPECT_EQ(bare, sizeof(layer) + 1 + 3 * sizeof(float));
+  layer.pieces.assign(1000, {});
+  node.residuals->keep({7, "gone", "2"}, "x", {layer});
+  EXPECT_EQ(node.quotas->held_bytes(7), 2 * bare + 1000 * sizeof(compress::LayerState::Piece));
+}
+
+TEST(Residuals, StayChargedAndStayThereAsLongAsACopyHasThem) {
+  Compressing cluster({"a"});
+  const auto zero = cluster.join(0, 0, 1);
+  NodeContext& node = *cluster.nodes[0]->context;
+  node.residuals->keep(
+      {7, "gone", "1"}, "x",
+      {layer_state("w", std::vector<float>(1000)), layer_state("v", std::vector<float>(10))});
+  node.residuals->keep({7, "gone", "2"}, "x", {layer_state("w", std::vector<float>(1000))});
+  const uint64_t held = node.quotas->held_bytes(7);
+  auto copy = node.residuals->copy({7, "gone", "1"});
+  ASSERT_EQ(copy.size(), 1u);
+  EXPECT_EQ(node.quotas->held_bytes(7), held) << "they are shared";
+  cluster.quotas.bytes_per_user = 14'000;
+  node.quotas->set_limits(cluster.quotas);
+  cluster.create_on_all({zero}, {"b0", 0, 0, {{"w", 5}}});
+  EXPECT_EQ(node.residuals->copy({7, "gone", "1"}).size(), 1u) << "dropping the older one frees nothing";
+  EXPECT_TRUE(node.residuals->copy({7, "gone", "2"}).empty());
+  const uint64_t with_bucket = node.quotas->held_bytes(7);
+  node.residuals->forget({7, "gone", "1"});
+  EXPECT_EQ(node.quotas->held_bytes(7), with_bucket) << "the copy has them";
+  copy[0].layers.erase(copy[0].layers.begin());
+  EXPECT_EQ(node.quotas->held_bytes(7), with_bucket) << "one of them";
+  copy.clear();
+  EXPECT_EQ(node.quotas->held_bytes(7), 2 * 4096u);
+}
+
+TEST(Residuals, AreReplacedWhereTheQuotaHoldsOnlyOneOfTheTwo) {
+  Compressing cluster({"a"});
+  const auto zero = cluster.join(0, 0, 1);
+  NodeContext& node = *cluster.nodes[0]->context;
+  ResidualStore& store = *node.residuals;
+  const JobIdentity job{7, "job", "0"};
+  store.keep({7, "gone", "1"}, "x", {layer_state("w", std::vector<float>(10))});
+  store.keep(job, "old", {layer_state("w", std::vector<float>(1000, 1.0F))});
+  cluster.quotas.bytes_per_user = node.quotas->held_bytes(7) + 500;
+  node.quotas->set_limits(cluster.quotas);
+  const auto fits = [](float value) { return layer_state("w", std::vector<float>(1100, value)); };
+  auto admitted = store.admit(job, 4500);
+  ASSERT_TRUE(admitted.ok()) << admitted.status().message();
+  EXPECT_EQ(store.copy(job).at(0).bucket, "old") << "until the new one is complete";
+  Status status = store.replace(job, {{"new", {fits(2)}}}, std::move(*admitted));
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(store.kept_jobs(), 1u) << "nothing of another job had to give way";
+  EXPECT_EQ(store.copy(job).at(0).bucket, "new");
+  EXPECT_LE(node.quotas->held_bytes(7), cluster.quotas.bytes_per_user);
+
+  const uint64_t held = node.quotas->held_bytes(7);
+  status = store.replace(job, {{"newer", {layer_state("w", std::vector<float>(3000))}}});
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("user 7 holds " + std::to_string(held) + " bytes"),
+                    HasSubstr("(kept residuals " + std::to_string(held) + ")"), HasSubstr("instead of"),
+                    HasSubstr("compression state that is loaded")));
+  EXPECT_EQ(store.copy(job).at(0).bucket, "new") << "a refusal changes nothing";
+  EXPECT_EQ(store.kept_jobs(), 1u);
+  EXPECT_EQ(node.quotas->held_bytes(7), held);
+  EXPECT_FALSE(store.admit(job, 12'000).ok());
+  const auto copy = store.copy(job);
+  EXPECT_FALSE(store.admit(job, 4500).ok()) << "who saves the old one has it as long as that takes";
+}
+
+TEST(Residuals, OfOtherJobsGiveWayToAStateThatIsLoaded) {
+  Compressing cluster({"a"});
+  const auto zero = cluster.join(0, 0, 1);
+  NodeContext& node = *cluster.nodes[0]->context;
+  node.residuals->keep({7, "gone", "1"}, "x", {layer_state("w", std::vector<float>(1000))});
+  node.residuals->keep({8, "gone", "1"}, "x", {layer_state("w", std::vector<float>(1000))});
+  cluster.quotas.bytes_per_user = 6000;
+  node.quotas->set_limits(cluster.quotas);
+  EXPECT_FALSE(node.residuals->admit({7, "job", "0"}, 6001).ok());
+  EXPECT_EQ(node.residuals->kept_jobs(), 2u) << "it would not have helped";
+  const auto admitted = node.residuals->admit({7, "job", "0"}, 5000);
+  ASSERT_TRUE(admitted.ok()) << admitted.status().message();
+  EXPECT_EQ(node.residuals->kept_jobs(), 1u);
+  EXPECT_THAT(node.quotas->charge_bytes(7, 2000, "more").status().message(),
+              AllOf(HasSubstr("(loading of compression states 5000)"),
+                    HasSubstr("let the saving and loading of compression states end")));
+}
+
+TEST(Residuals, AreFreedInTheWorkshop) {
+  Compressing cluster({"a"});
+  NodeContext& node = *cluster.nodes[0]->context;
+  auto layer = layer_state("w", std::vector<float>(1000));
+  const std::weak_ptr<const std::vector<float>> memory = layer.residual;
+  std::vector<compress::LayerState> layers;
+  layers.push_back(std::move(layer));
+  node.residuals->keep({7, "gone", "1"}, "x", std::move(layers));
+  cluster.nodes[0]->workshop->closed = true;
+  node.residuals->forget({7, "gone", "1"});
+  EXPECT_EQ(node.quotas->held_bytes(7), 0u) << "free for whatever the workshop makes next";
+  EXPECT_FALSE(memory.expired());
+  cluster.nodes[0]->workshop->open();
+  EXPECT_TRUE(memory.expired());
 }
 
 TEST(Residuals, ComeBackFromABucketThatFailedElsewhere) {

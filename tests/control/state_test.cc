@@ -142,15 +142,6 @@ class Trainer {
   std::shared_ptr<Session> session_;
 };
 
-compress::LayerState layer_state(const std::string& name, std::vector<float> residual) {
-  compress::LayerState state;
-  state.name = name;
-  state.elements = residual.size();
-  state.residual = std::make_shared<const std::vector<float>>(std::move(residual));
-  state.operations = 5;
-  return state;
-}
-
 std::vector<compress::StateSection> parsed(const Bytes& bytes) {
   compress::StateReader reader;
   (void)reader.feed(bytes);

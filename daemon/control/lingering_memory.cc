@@ -41,8 +41,15 @@ void read_notices(int notices, Each each) {
 
 }  // namespace
 
-LingeringMemory::LingeringMemory() : notices_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
-  if (notices_.valid() && !kernel_tells()) {
+LingeringMemory::LingeringMemory(bool notices, std::function<Clock::time_point()> now)
+    : now_(std::move(now)) {
+  if (!notices) {
+    return;
+  }
+  notices_ = wire::UniqueFd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  if (!notices_.valid()) {
+    no_notices_ = errno;
+  } else if (!kernel_tells()) {
     notices_.reset();
   }
 }
@@ -70,29 +77,44 @@ int LingeringMemory::watch(int memfd) const {
 std::shared_ptr<void> LingeringMemory::until_gone(int memfd, uint32_t uid, uint64_t bytes,
                                                   std::shared_ptr<void> charge) {
   const std::lock_guard lock(mutex_);
-  const int watched = notices_.valid() ? watch(memfd) : -1;
-  if (watched < 0 || pieces_.contains(watched)) {
-    if (watched < 0 && notices_.valid()) {
-      log_warning("memory_not_watched", {{"cause", std::strerror(errno)},
-                                         {"remedy", "raise fs.inotify.max_user_watches"},
-                                         {"effect", "trainers that keep it are not charged for it"}});
-    }
+  int piece = notices_.valid() ? watch(memfd) : -1;
+  if (piece < 0) {
+    piece = unwatched(notices_.valid() ? errno : no_notices_);
+  } else if (pieces_.contains(piece)) {
     return charge;
   }
-  pieces_[watched] = Piece{uid, bytes, std::move(charge)};
-  return {this, [weak = weak_from_this(), watched](void*) {
+  pieces_[piece] = Piece{uid, bytes, std::move(charge)};
+  return {this, [weak = weak_from_this(), piece](void*) {
             if (const auto self = weak.lock()) {
-              self->let_go(watched);
+              self->let_go(piece);
             }
           }};
 }
 
-void LingeringMemory::let_go(int watch) {
+int LingeringMemory::unwatched(int error) {
+  if (!std::exchange(said_, true)) {
+    log_warning(
+        "memory_not_watched",
+        {{"cause", error == 0 ? "the kernel does not tell of the end of memfds" : std::strerror(error)},
+         {"remedy", error == ENOSPC   ? "raise fs.inotify.max_user_watches"
+                    : error == EMFILE ? "raise fs.inotify.max_user_instances and the limit of open files"
+                                      : "give gradwired inotify and /proc"},
+         {"effect", "what trainers are given counts for " + std::to_string(kUnwatched.count()) +
+                        " s after its bucket, however long they keep it"}});
+  }
+  return --last_unwatched_;
+}
+
+void LingeringMemory::let_go(int piece) {
   const std::lock_guard lock(mutex_);
-  const auto found = pieces_.find(watch);
-  if (found != pieces_.end()) {
-    found->second.kept = true;
-    count(found->second, true);
+  const auto found = pieces_.find(piece);
+  if (found == pieces_.end()) {
+    return;
+  }
+  found->second.kept = true;
+  count(found->second, true);
+  if (piece < 0) {
+    expiries_.emplace_back(now_() + kUnwatched, piece);
   }
 }
 
@@ -115,26 +137,33 @@ void LingeringMemory::take(Pieces::iterator piece, Pieces* gone) {
 }
 
 void LingeringMemory::collect() {
-  if (!notices_.valid()) {
-    return;
-  }
   Pieces gone;  // given back behind the lock
   const std::lock_guard lock(mutex_);
+  if (notices_.valid()) {
+    collect_notices(&gone);
+  }
+  while (!expiries_.empty() && expiries_.front().first <= now_()) {
+    take(pieces_.find(expiries_.front().second), &gone);
+    expiries_.pop_front();
+  }
+}
+
+void LingeringMemory::collect_notices(Pieces* gone) {
   bool missed = false;
   read_notices(notices_.get(), [&](const inotify_event& notice) {
     missed = missed || (notice.mask & IN_Q_OVERFLOW) != 0;
     const auto found = pieces_.find(notice.wd);
     if ((notice.mask & IN_IGNORED) != 0 && found != pieces_.end()) {
-      take(found, &gone);
+      take(found, gone);
     }
   });
   if (missed) {
-    take_unwatched(&gone);
+    take_ended(gone);
   }
 }
 
 // There were more notices than the kernel keeps; it lists the watches that live.
-void LingeringMemory::take_unwatched(Pieces* gone) {
+void LingeringMemory::take_ended(Pieces* gone) {
   std::ifstream list("/proc/self/fdinfo/" + std::to_string(notices_.get()));
   std::set<int> alive;
   bool complete = false;
@@ -144,7 +173,7 @@ void LingeringMemory::take_unwatched(Pieces* gone) {
       alive.insert(static_cast<int>(std::strtoul(word.c_str() + 3, nullptr, 16)));
     }
   }
-  for (auto piece = pieces_.begin(); complete && piece != pieces_.end();) {
+  for (auto piece = pieces_.lower_bound(0); complete && piece != pieces_.end();) {
     const auto next = std::next(piece);
     if (!alive.contains(piece->first)) {
       take(piece, gone);

@@ -6,10 +6,15 @@
 // Any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "client/wire/unique_fd.h"
 
@@ -24,11 +29,16 @@ class LingeringMemory : public std::enable_shared_from_this<LingeringMemory> {
     uint64_t uncharged = 0;  // of the bytes
   };
 
-  // Where the kernel does not tell (no inotify, no /proc, none of it for memfds), nothing is ever kept.
-  LingeringMemory();
+  using Clock = std::chrono::steady_clock;
+  // What cannot be watched counts for this long after the daemon has let go of it.
+  static constexpr std::chrono::seconds kUnwatched{60};
+
+  // `notices` false: as where the kernel does not tell (no inotify, no /proc, none of it for memfds).
+  explicit LingeringMemory(bool notices = true, std::function<Clock::time_point()> now = Clock::now);
 
   // `charge` (nullptr: none) lasts until nobody has the memfd any more. The token says that the daemon has
-  // it. If the memfd cannot be watched, the charge is the token and lasts only as long.
+  // it. If the memfd cannot be watched, the charge lasts for kUnwatched after the token: neither for ever,
+  // nor may somebody who keeps such memory get more at once. The first time, the log says so.
   std::shared_ptr<void> until_gone(int memfd, uint32_t uid, uint64_t bytes, std::shared_ptr<void> charge);
 
   // Gives back the charges of what is gone by now. At most one system call more than there are 500 of it.
@@ -43,18 +53,26 @@ class LingeringMemory : public std::enable_shared_from_this<LingeringMemory> {
     std::shared_ptr<void> charge;
     bool kept = false;
   };
-  using Pieces = std::map<int, Piece>;  // by watch
+  using Pieces = std::map<int, Piece>;  // by watch; below 0: not watched
 
   int watch(int memfd) const;
   bool kernel_tells() const;
-  void let_go(int watch);
+  void let_go(int piece);
+  // Under the lock.
+  int unwatched(int error);
+  void collect_notices(Pieces* gone);
   // Under the lock.
   void count(const Piece& piece, bool more);
   void take(Pieces::iterator piece, Pieces* gone);
-  void take_unwatched(Pieces* gone);
+  void take_ended(Pieces* gone);
 
   wire::UniqueFd notices_;
+  int no_notices_ = 0;  // errno of why there are none; 0: the kernel does not tell of memfds
+  const std::function<Clock::time_point()> now_;
   mutable std::mutex mutex_;
+  bool said_ = false;
+  int last_unwatched_ = 0;
+  std::deque<std::pair<Clock::time_point, int>> expiries_;  // of unwatched pieces that were let go of
   Pieces pieces_;
   std::map<uint32_t, Kept> kept_;
 };

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/base/result.h"
@@ -28,7 +29,9 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
   // Of memory that a user's processes keep after its end: pieces. Many times what a job on one node has.
   static constexpr uint64_t kMaxKeptPieces = 16384;
 
-  explicit QuotaLedger(const config::QuotaOptions& limits) : limits_(limits) {}
+  explicit QuotaLedger(const config::QuotaOptions& limits,
+                       std::shared_ptr<LingeringMemory> lingering = std::make_shared<LingeringMemory>())
+      : lingering_(std::move(lingering)), limits_(limits) {}
 
   // For what is charged from now on; nobody loses what he holds.
   void set_limits(const config::QuotaOptions& limits) {
@@ -222,7 +225,7 @@ class QuotaLedger : public std::enable_shared_from_this<QuotaLedger> {
     });
   }
 
-  const std::shared_ptr<LingeringMemory> lingering_ = std::make_shared<LingeringMemory>();
+  const std::shared_ptr<LingeringMemory> lingering_;
   config::QuotaOptions limits_;
   mutable std::mutex mutex_;
   std::array<Held, kHoldings.size()> bytes_;

@@ -165,13 +165,47 @@ TEST_F(Lingering, ManySmallPiecesAreRefusedByTheirNumber) {
   EXPECT_TRUE(ledger_->charge_bytes(kUser, 10'000, "all").ok());
 }
 
-TEST_F(Lingering, MemoryThatCannotBeWatchedIsChargedAsLongAsTheDaemonHasIt) {
-  auto charge = ledger_->charge_bytes(kUser, 4096, "a page");
-  ASSERT_TRUE(charge.ok());
-  auto token = ledger_->until_gone(-1, kUser, 4096, std::move(*charge));
+TEST_F(Lingering, MemoryThatCannotBeWatchedIsChargedForAMinuteMoreAndTheLogSaysSoOnce) {
+  LingeringMemory::Clock::time_point now{};
+  for (const bool notices : {false, true}) {
+    const auto ledger = std::make_shared<QuotaLedger>(
+        limits(), std::make_shared<LingeringMemory>(notices, [&now] { return now; }));
+    ::testing::internal::CaptureStdout();
+    const auto make_unwatched = [&] {
+      auto charge = ledger->charge_bytes(kUser, 4096, "a page");
+      EXPECT_TRUE(charge.ok());
+      return ledger->until_gone(-1, kUser, 4096, std::move(*charge));
+    };
+    auto first = make_unwatched();
+    auto second = make_unwatched();
+    now += std::chrono::hours(1);
+    EXPECT_EQ(ledger->held_bytes(kUser), 8192u) << "the daemon has it";
+    first = nullptr;
+    now += std::chrono::seconds(59);
+    second = nullptr;
+    EXPECT_EQ(ledger->held_bytes(kUser), 8192u) << "somebody may have it";
+    EXPECT_THAT(ledger->charge_bytes(kUser, 4096, "more").status().message(),
+                HasSubstr("8192 of them memory of ended buckets"));
+    now += std::chrono::seconds(1);
+    EXPECT_EQ(ledger->held_bytes(kUser), 4096u);
+    now += std::chrono::seconds(59);
+    EXPECT_EQ(ledger->held_bytes(kUser), 0u);
+    EXPECT_THAT(ledger->charge_bytes(kUser, 10'001, "too much").status().message(), Not(HasSubstr("ended")));
+    const std::string log = ::testing::internal::GetCapturedStdout();
+    const size_t said = log.find("event=memory_not_watched");
+    ASSERT_NE(said, std::string::npos) << log;
+    EXPECT_THAT(log, AllOf(HasSubstr("cause="), HasSubstr("remedy=")));
+    EXPECT_EQ(log.find("event=memory_not_watched", said + 1), std::string::npos) << "once: " << log;
+  }
+}
+
+TEST_F(Lingering, MemoryThatIsNotWatchedIsNotTakenForGoneWhenNoticesAreMissed) {
+  const auto unwatched = ledger_->until_gone(-1, kUser, 4096, *ledger_->charge_bytes(kUser, 4096, "a page"));
+  for (int i = 0; i < 20'000; ++i) {  // more than the kernel keeps
+    const wire::UniqueFd memfd(memfd_create("small", MFD_CLOEXEC));
+    (void)ledger_->until_gone(memfd.get(), kUser, 0, nullptr);
+  }
   EXPECT_EQ(held(), 4096u);
-  token = nullptr;
-  EXPECT_EQ(held(), 0u);
 }
 
 TEST_F(Lingering, ALedgerMayEndBeforeWhatItCharged) {

@@ -49,7 +49,9 @@ class AsioScheduler final : public Scheduler {
 class ThreadWorkshop final : public Workshop {
  public:
   explicit ThreadWorkshop(Scheduler& control) : control_(control), pool_(1) {}
-  ~ThreadWorkshop() override {
+  ~ThreadWorkshop() override { stop(); }
+  // Nothing is done any more; what is asked for, also afterwards, is dropped with the workshop.
+  void stop() {
     pool_.stop();
     pool_.join();
   }

@@ -92,7 +92,9 @@ Daemon::~Daemon() {
   if (node_ && node_->residuals) {
     node_->residuals->close();
   }
-  workshop_.reset();
+  if (workshop_) {
+    workshop_->stop();
+  }
   // What was posted to the control thread and never ran refers to all of the above, and the links that these
   // close post once more.
   context_.restart();
@@ -102,6 +104,7 @@ Daemon::~Daemon() {
   peers_.reset();
   context_.restart();
   context_.poll();
+  workshop_.reset();
   if (page_ && orderly_) {
     page_->mark_stopped();
   }

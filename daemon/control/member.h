@@ -69,10 +69,11 @@ class Member : public std::enable_shared_from_this<Member> {
   void destroy_bucket(uint32_t rank, uint32_t bucket, const Answer& reply);
   void traffic(const Reply<Traffic>& reply);
   // member_state.cc: the compression state of this node. What is loaded replaces what is kept of the job
-  // here.
+  // here, once what destroyed buckets left is there.
   Result<StateSave::Source> state_source() const;
   Status may_load_state() const;
-  Status load_state(std::vector<compress::StateSection> sections);
+  void before_load(const Answer& ready);
+  Status load_state(std::vector<compress::StateSection> sections, AdmittedState admitted);
   void leave(uint32_t rank, const Answer& reply);
   // The trainer of a rank that has not left is gone: "died (pid 12)". `session` as in LocalJoin: a newer one
   // of that rank is not meant; 0: whichever is there.

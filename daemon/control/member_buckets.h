@@ -42,6 +42,9 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   // What local ranks have: number and name.
   std::vector<std::pair<uint32_t, std::string>> names() const;
 
+  // Residuals that are neither in those nor in the store.
+  ResidualStore::Absent absent() const;
+
   // One that has residuals, which a state that is loaded comes too late for.
   std::optional<std::string> with_residuals() const;
 
@@ -64,8 +67,9 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
     bool building = false;  // the workshop is at it
     bool in_engine = false;
     bool failed = false;
-    Answer freed = nullptr;    // who destroyed it last waits until its memory is free
-    std::weak_ptr<void> used;  // expires when the daemon has unmapped it
+    Answer freed = nullptr;                      // who destroyed it last waits until its memory is free
+    std::weak_ptr<void> used;                    // expires when the daemon has unmapped it
+    std::weak_ptr<const std::string> away = {};  // its residuals, as the store knows them
   };
   struct Parts;  // what the workshop makes
 

@@ -22,6 +22,7 @@ struct MemberBuckets::Parts {
   std::vector<QuotaLedger::Charge> region_charges;  // one for each region
   QuotaLedger::Charge residual_charge;
   std::vector<compress::LayerState> state;  // of buckets before this one
+  ResidualStore::Away away;                 // while the residuals are in any of these
   std::vector<std::shared_ptr<SharedMemory>> gradients;
   std::shared_ptr<SharedMemory> result;
   std::unique_ptr<compress::BucketReducer> reducer, shards;
@@ -144,6 +145,8 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
   parts->ranks = facts_.local_ranks.size();
   buckets_.at(id).has_residuals = has_residuals(manifest, parts->policy);
   if (wanted_ && parts->residual > 0) {
+    parts->away = node_.residuals->away(facts_.identity, manifest.name);
+    buckets_.at(id).away = parts->away;
     // Before the charge: what is taken over must not give way to its own heir.
     parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);
   }
@@ -186,18 +189,23 @@ void MemberBuckets::built(uint32_t id, Parts& parts) {
 // Brings the residuals of a bucket that is gone to the store; called on any thread.
 std::function<void(std::unique_ptr<compress::BucketReducer>)> MemberBuckets::on_retired(const Parts& parts) {
   // The engine may keep the function longer than the bucket.
-  const auto held = std::make_shared<QuotaLedger::Charge>(parts.residual_charge);
+  struct Held {
+    QuotaLedger::Charge charge;
+    ResidualStore::Away away;
+  };
+  const auto held = std::make_shared<Held>(Held{parts.residual_charge, nullptr});
   if (!wanted_ || !parts.residual_charge) {
-    return [held](std::unique_ptr<compress::BucketReducer>) { held->reset(); };
+    return [held](std::unique_ptr<compress::BucketReducer>) { held->charge.reset(); };
   }
+  held->away = parts.away;
   return [&scheduler = node_.scheduler, weak = std::weak_ptr(node_.residuals), job = facts_.identity,
           bucket = parts.manifest.name, wanted = wanted_,
           held](std::unique_ptr<compress::BucketReducer> reducer) {
     // A posted function can be copied, a unique_ptr cannot.
     const auto shared = std::make_shared<std::unique_ptr<compress::BucketReducer>>(std::move(reducer));
-    scheduler.post([weak, job, bucket, wanted, charge = std::exchange(*held, nullptr), shared] {
+    scheduler.post([weak, job, bucket, wanted, had = std::exchange(*held, {}), shared] {
       if (const auto store = weak.lock()) {
-        store->retire(job, bucket, std::move(*shared), wanted, charge);
+        store->retire(job, bucket, std::move(*shared), wanted, had.charge, had.away);
       }
     });
   };

@@ -10,15 +10,13 @@ Result<StateSave::Source> Member::state_source() const {
   }
   StateSave::Source source;
   source.job = job_;
-  source.uid = identity_.uid;
+  source.identity = identity_;
   source.origin.epoch = epoch_->counter;
   source.origin.nodes = static_cast<uint32_t>(epoch_->nodes.size());
   source.origin.node_index = epoch_->index;
   source.origin.world = epoch_->world;
   source.buckets = buckets_->names();
-  if (node_.residuals) {
-    source.kept = node_.residuals->copy(identity_);
-  }
+  source.absent = buckets_->absent();
   return source;
 }
 
@@ -39,9 +37,33 @@ Status Member::may_load_state() const {
   return ok_status();
 }
 
-Status Member::load_state(std::vector<compress::StateSection> sections) {
+void Member::before_load(const Answer& ready) {
+  if (const Status status = may_load_state(); !status.ok()) {
+    ready(status);
+    return;
+  }
+  // Else what comes back from a destroyed bucket later would lie beside what is loaded.
+  node_.residuals->when_home(buckets_->absent(), ready);
+}
+
+Status Member::load_state(std::vector<compress::StateSection> sections, AdmittedState admitted) {
   GRADWIRE_RETURN_IF_ERROR(may_load_state());
-  return node_.residuals->replace(identity_, std::move(sections));
+  return node_.residuals->replace(identity_, std::move(sections), std::move(admitted));
+}
+
+ResidualStore::Absent MemberBuckets::absent() const {
+  if (!node_.residuals) {
+    return {};
+  }
+  auto absent = node_.residuals->absent(facts_.identity);
+  for (const auto& [id, bucket] : buckets_) {
+    if (!bucket.holders.empty()) {
+      std::erase_if(absent, [&away = bucket.away](const auto& each) {
+        return !each.owner_before(away) && !away.owner_before(each);
+      });
+    }
+  }
+  return absent;
 }
 
 std::optional<std::string> MemberBuckets::with_residuals() const {

@@ -14,6 +14,7 @@
 #include "daemon/control/quota.h"
 #include "daemon/control/residual_store.h"
 #include "daemon/control/shared_memory.h"
+#include "daemon/control/turns.h"
 
 namespace gradwire::control {
 
@@ -38,6 +39,8 @@ struct NodeContext {
   std::shared_ptr<PastStore> pasts = nullptr;
   // Ends the sockets that a trainer holds the other end of.
   std::shared_ptr<SocketReaper> reaper = std::make_shared<SocketReaper>();
+  // Who copies the residuals of a large bucket out of the engine.
+  std::shared_ptr<Turns> copy_outs = std::make_shared<Turns>();
   uint64_t last_job = 0;         // ids, within the daemon's life
   uint64_t last_generation = 0;  // of sessions' memory
   uint64_t last_session = 0;

@@ -11,6 +11,10 @@
 namespace gradwire::control {
 namespace {
 
+// Longer than the engine is asked to remove a bucket whose last messages are on their way.
+constexpr Nanoseconds kHomeAtLast = std::chrono::seconds(11);
+constexpr Nanoseconds kHomeSoon = std::chrono::milliseconds(1);
+
 using Residual = std::shared_ptr<const std::vector<float>>;
 
 // Of a residual that is shared: charged until the last who has it lets go.
@@ -98,6 +102,7 @@ void ResidualStore::forget(const JobIdentity& identity) {
   Job& job = found->second;
   *job.wanted = false;
   job.wanted = std::make_shared<bool>(true);
+  job.absent.clear();
   clear(job);
   job.expiry->stop();
   sweep();
@@ -111,9 +116,50 @@ void ResidualStore::close() {
   jobs_.clear();
 }
 
+ResidualStore::Away ResidualStore::away(const JobIdentity& identity, const std::string& bucket) {
+  Job& job = job_of(identity);
+  std::erase_if(job.absent, [](const auto& each) { return each.expired(); });
+  const auto away = std::make_shared<const std::string>(bucket);
+  job.absent.push_back(away);
+  return away;
+}
+
+ResidualStore::Absent ResidualStore::absent(const JobIdentity& identity) const {
+  const auto found = jobs_.find(identity);
+  return found == jobs_.end() ? Absent() : found->second.absent;
+}
+
+void ResidualStore::when_home(Absent absent, std::function<void(const Status&)> done) {
+  look_home(std::move(absent), scheduler_.now() + kHomeAtLast, done);
+}
+
+void ResidualStore::look_home(Absent absent, Nanoseconds deadline,
+                              const std::function<void(const Status&)>& done) {
+  std::erase_if(absent, [](const auto& each) { return each.expired(); });
+  if (absent.empty()) {
+    done(ok_status());
+    return;
+  }
+  if (scheduler_.now() < deadline) {
+    scheduler_.after(kHomeSoon, [weak = weak_from_this(), absent = std::move(absent), deadline, done] {
+      if (const auto self = weak.lock()) {
+        self->look_home(absent, deadline, done);
+      }
+    });
+    return;
+  }
+  const Away away = absent.front().lock();
+  done(Status(
+      Code::kUnavailable,
+      "the residuals of " + bucket_text(away ? *away : "") + " did not come back from the engine within " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kHomeAtLast).count()) +
+          " s after it was destroyed, its last messages to other nodes are still on their way: try again "
+          "when the network moves"));
+}
+
 void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
                            std::unique_ptr<compress::BucketReducer> reducer, const Wanted& wanted,
-                           QuotaLedger::Charge charge) {
+                           QuotaLedger::Charge charge, Away away) {
   if (closed_ || !reducer) {
     return;
   }
@@ -121,10 +167,12 @@ void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
     std::unique_ptr<compress::BucketReducer> reducer;
     std::vector<compress::LayerState> layers;
     QuotaLedger::Charge charge;
+    Away away;
   };
   auto retired = std::make_shared<Retired>();
   retired->reducer = std::move(reducer);
   retired->charge = std::move(charge);
+  retired->away = std::move(away);
   if (!*wanted || retired->reducer->residual().empty()) {
     retired->charge.reset();
     release_in(workshop_, std::move(retired));
@@ -139,6 +187,7 @@ void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
         retired->charge.reset();
         if (const auto self = weak.lock(); self && *wanted) {
           self->keep(job, bucket, std::move(retired->layers));
+          retired->away = nullptr;
         } else if (self && !self->closed_) {
           release_in(self->workshop_, retired);
         }

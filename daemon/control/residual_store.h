@@ -10,6 +10,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -53,10 +54,20 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   // Nothing is kept any more, and the workshop is not used any more.
   void close();
 
+  // Of a bucket whose residuals are not here: it is being built, in the engine, or on its way back. Whoever
+  // has them keeps this, the bucket's name, until they are kept or dropped.
+  using Away = std::shared_ptr<const std::string>;
+  using Absent = std::vector<std::weak_ptr<const std::string>>;
+  Away away(const JobIdentity& job, const std::string& bucket);
+  // Of all of a job's buckets.
+  Absent absent(const JobIdentity& job) const;
+  // Answers, maybe at once, when nobody has these any more. kUnavailable: that takes too long.
+  void when_home(Absent absent, std::function<void(const Status&)> done);
+
   // A bucket of the job is gone; `charge` is what its residual was charged with.
   void retire(const JobIdentity& job, const std::string& bucket,
               std::unique_ptr<compress::BucketReducer> reducer, const Wanted& wanted,
-              QuotaLedger::Charge charge);
+              QuotaLedger::Charge charge, Away away = nullptr);
   void keep(const JobIdentity& job, const std::string& bucket, std::vector<compress::LayerState> layers);
   // Those of the layers (by name and size) that are there; each can be taken once. Of several layers of one
   // name that of the bucket of this name comes first, then the latest.
@@ -100,10 +111,12 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   struct Job {
     unsigned epochs = 0;  // that live here
     Wanted wanted = std::make_shared<bool>(true);
+    Absent absent;          // some may be home by now
     std::deque<Kept> kept;  // the latest last
     std::unique_ptr<Timer> expiry;
   };
 
+  void look_home(Absent absent, Nanoseconds deadline, const std::function<void(const Status&)>& done);
   Job& job_of(const JobIdentity& job);
   void start_expiry(const JobIdentity& identity, Job& job);
   Result<std::vector<QuotaLedger::Charge>> charge(uint32_t uid, std::span<const uint64_t> parts,

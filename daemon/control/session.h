@@ -52,6 +52,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void open_state(uint64_t id, const Json& document);
   void next_of_state(uint64_t id);
   void put_state(uint64_t id, const Json& document);
+  void begin_state(uint64_t id, bool save);
+  void finish_load(uint64_t id, const Status& ready);
+  // Answers to a transfer's end come when what it had is freed: the quota has room for what follows.
+  void after_workshop(std::function<void(Session&)> then);
   void end_state();
   void fail_state(uint64_t id, const Status& status);
   void fail(uint64_t id, const Status& status);

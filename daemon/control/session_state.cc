@@ -1,4 +1,6 @@
 // A trainer saves and loads its job's compression state (docs/control-protocol.md, "Compression state").
+#include <utility>
+
 #include "daemon/control/session.h"
 #include "daemon/control/state_load.h"
 #include "daemon/control/state_save.h"
@@ -18,18 +20,33 @@ void Session::state_request(uint64_t id, const std::string& type, const Json& do
     put_state(id, document);
   } else {
     end_state();
-    send_({{"type", "ok"}, {"id", id}}, {});
+    after_workshop([id](Session& self) { self.send_({{"type", "ok"}, {"id", id}}, {}); });
   }
 }
 
+void Session::after_workshop(std::function<void(Session&)> then) {
+  asking_ = true;
+  node_.workshop.run([] {},
+                     [weak = weak_from_this(), then = std::move(then)] {
+                       if (const auto self = weak.lock(); self && !self->closed_) {
+                         self->asking_ = false;
+                         then(*self);
+                       }
+                     });
+}
+
 void Session::end_state() {
-  save_ = nullptr;
-  load_ = nullptr;
+  if (save_) {
+    std::exchange(save_, nullptr)->cancel();
+  }
+  if (load_) {
+    std::exchange(load_, nullptr)->cancel();
+  }
 }
 
 void Session::fail_state(uint64_t id, const Status& status) {
   end_state();
-  fail(id, status);
+  after_workshop([id, status](Session& self) { self.fail(id, status); });
 }
 
 void Session::open_state(uint64_t id, const Json& document) {
@@ -42,6 +59,10 @@ void Session::open_state(uint64_t id, const Json& document) {
     return;
   }
   end_state();
+  after_workshop([id, save = direction == "save"](Session& self) { self.begin_state(id, save); });
+}
+
+void Session::begin_state(uint64_t id, bool save) {
   const auto opened = later([id](Session& self, const Result<std::shared_ptr<SharedMemory>>& window) {
     self.asking_ = false;
     if (!window.ok()) {
@@ -52,7 +73,7 @@ void Session::open_state(uint64_t id, const Json& document) {
                {(*window)->fd()});
     (*window)->forget_fd();
   });
-  if (direction == "save") {
+  if (save) {
     auto source = member_->state_source();
     if (!source.ok()) {
       fail(id, source.status());
@@ -67,7 +88,7 @@ void Session::open_state(uint64_t id, const Json& document) {
     fail(id, status);
     return;
   }
-  load_ = std::make_shared<StateLoad>(node_, uid_);
+  load_ = std::make_shared<StateLoad>(node_, member_->identity());
   asking_ = true;
   load_->open(opened);
 }
@@ -84,10 +105,13 @@ void Session::next_of_state(uint64_t id) {
       self.fail_state(id, part.status());
       return;
     }
-    if (part->last) {
-      self.end_state();
+    const Json answer = {{"type", "state_part"}, {"id", id}, {"bytes", part->bytes}, {"last", part->last}};
+    if (!part->last) {
+      self.send_(answer, {});
+      return;
     }
-    self.send_({{"type", "state_part"}, {"id", id}, {"bytes", part->bytes}, {"last", part->last}}, {});
+    self.end_state();
+    self.after_workshop([answer](Session& session) { session.send_(answer, {}); });
   }));
 }
 
@@ -103,19 +127,34 @@ void Session::put_state(uint64_t id, const Json& document) {
   }
   asking_ = true;
   load_->put(bytes, later([id, last](Session& self, const Status& status) {
-               self.asking_ = false;
-               Status taken = status;
-               if (taken.ok() && last) {
-                 auto sections = self.load_->finish();
-                 taken = sections.ok() ? self.member_->load_state(std::move(*sections)) : sections.status();
-                 self.end_state();
+               if (status.ok() && last) {
+                 self.member_->before_load(self.later(
+                     [id](Session& session, const Status& ready) { session.finish_load(id, ready); }));
+                 return;
                }
-               if (!taken.ok()) {
-                 self.fail_state(id, taken);
+               self.asking_ = false;
+               if (!status.ok()) {
+                 self.fail_state(id, status);
                  return;
                }
                self.send_({{"type", "ok"}, {"id", id}}, {});
              }));
+}
+
+void Session::finish_load(uint64_t id, const Status& ready) {
+  asking_ = false;
+  Status taken = ready;
+  if (taken.ok()) {
+    auto complete = load_->finish();
+    taken = complete.ok() ? member_->load_state(std::move(complete->sections), std::move(complete->admitted))
+                          : complete.status();
+  }
+  if (!taken.ok()) {
+    fail_state(id, taken);
+    return;
+  }
+  end_state();
+  after_workshop([id](Session& self) { self.send_({{"type", "ok"}, {"id", id}}, {}); });
 }
 
 }  // namespace gradwire::control

@@ -1,6 +1,9 @@
 #include "daemon/control/state_load.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "compress/state_layout.h"
 
 namespace gradwire::control {
 namespace {
@@ -12,32 +15,62 @@ Status as_argument(const Status& status) {
 
 }  // namespace
 
-StateLoad::StateLoad(NodeContext& node, uint32_t uid)
-    : node_(node), uid_(uid), reader_([this](uint64_t bytes) {
-        auto charge = node_.quotas->charge_bytes(uid_, bytes, "a compression state that is loaded");
-        GRADWIRE_RETURN_IF_ERROR(charge.status());
-        charge_ = std::move(*charge);
-        return ok_status();
-      }) {}
+StateLoad::StateLoad(NodeContext& node, JobIdentity job)
+    : node_(node),
+      job_(std::move(job)),
+      large_(std::make_shared<Large>(Large{{}, compress::StateReader([this](uint64_t bytes) {
+                                             auto admitted = node_.residuals->admit(job_, bytes);
+                                             GRADWIRE_RETURN_IF_ERROR(admitted.status());
+                                             large_->admitted = std::move(*admitted);
+                                             return ok_status();
+                                           })})),
+      header_left_(compress::state_layout::kHeaderBytes) {}
 
-void StateLoad::put(uint64_t bytes, Answer done) {
+void StateLoad::put(uint64_t bytes, const Answer& done) {
   if (bytes > StateWindow::kBytes) {
     done(Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes are more than the window's " +
                                             std::to_string(StateWindow::kBytes)));
     return;
   }
+  // On this thread, because what the header promises is admitted by the store.
+  const uint64_t head = std::min(bytes, header_left_);
+  header_left_ -= head;
+  if (const Status begun = large_->reader.feed(window_.bytes().first(head)); !begun.ok()) {
+    done(as_argument(begun));
+    return;
+  }
+  busy_ = true;
   const auto status = std::make_shared<Status>();
-  node_.workshop.run([self = shared_from_this(), bytes,
-                      status] { *status = self->reader_.feed(self->window_.bytes().first(bytes)); },
-                     [status, done = std::move(done)] { done(as_argument(*status)); });
+  node_.workshop.run(
+      [self = shared_from_this(), head, bytes, status] {
+        *status = self->large_->reader.feed(self->window_.bytes().first(bytes).subspan(head));
+      },
+      [self = shared_from_this(), status, done] {
+        self->busy_ = false;
+        if (self->cancelled_) {
+          self->discard();
+          return;
+        }
+        done(as_argument(*status));
+      });
 }
 
-Result<std::vector<compress::StateSection>> StateLoad::finish() {
-  if (const Status status = reader_.finish(); !status.ok()) {
+Result<StateLoad::Complete> StateLoad::finish() {
+  if (const Status status = large_->reader.finish(); !status.ok()) {
     return as_argument(status);
   }
-  charge_.reset();
-  return reader_.take();
+  return Complete{large_->reader.take(), std::move(large_->admitted)};
+}
+
+void StateLoad::cancel() {
+  cancelled_ = true;
+  if (!busy_) {
+    discard();
+  }
+}
+
+void StateLoad::discard() {
+  release_in(node_.workshop, std::exchange(large_, nullptr));
 }
 
 }  // namespace gradwire::control

@@ -19,15 +19,42 @@ Status moved_on(const std::string& bucket) {
           " has run while its state was being saved: save when all operations have been waited for");
 }
 
-}  // namespace
-
-void StateSave::open(const Reply<std::shared_ptr<SharedMemory>>& done) {
-  describe(done);
+// The engine's own words for a bucket that is not there have numbers only.
+Status named(const Status& status, const std::string& bucket) {
+  return status.code() != Code::kNotFound
+             ? status
+             : Status(Code::kUnavailable,
+                      bucket_text(bucket) +
+                          " is gone from the engine, so its state cannot be saved: it is being destroyed, or "
+                          "the job has ended; save before, or again afterwards");
 }
 
-void StateSave::describe(const Reply<std::shared_ptr<SharedMemory>>& done) {
+}  // namespace
+
+void StateSave::open(const Opened& done) {
+  busy_ = true;
+  if (!node_.residuals) {
+    describe(done);
+    return;
+  }
+  node_.residuals->when_home(source_.absent, [self = shared_from_this(), done](const Status& status) {
+    if (self->gave_up()) {
+      return;
+    }
+    if (!status.ok()) {
+      self->busy_ = false;
+      done(status);
+      return;
+    }
+    self->large_->sections = self->node_.residuals->copy(self->source_.identity);
+    self->kept_ = self->large_->sections.size();
+    self->describe(done);
+  });
+}
+
+void StateSave::describe(const Opened& done) {
   if (asked_ == source_.buckets.size()) {
-    opened(done);
+    write(done);
     return;
   }
   const auto& [bucket, name] = source_.buckets[asked_];
@@ -47,116 +74,188 @@ void StateSave::describe(const Reply<std::shared_ptr<SharedMemory>>& done) {
         return ok_status();
       },
       [self = shared_from_this(), live, all, done](const Status& status) {
-        self->described(live, *all, status, done);
+        if (!self->gave_up()) {
+          self->described(live, *all, status, done);
+        }
       });
 }
 
 void StateSave::described(const std::shared_ptr<Live>& live, bool all, const Status& status,
-                          const Reply<std::shared_ptr<SharedMemory>>& done) {
-  if (!status.ok() && status.code() != Code::kNotFound) {
-    done(status);
-    return;
-  }
+                          const Opened& done) {
   const bool begun = !live_.empty() && live_.back().bucket == live->bucket;
-  if (begun && (!status.ok() || live_.back().operations != live->operations)) {
-    done(moved_on(live->name));
+  if (!status.ok() || (begun && live_.back().operations != live->operations)) {
+    busy_ = false;
+    done(status.ok() ? moved_on(live->name) : named(status, live->name));
     return;
   }
   if (begun) {
     auto& layers = live_.back().layers;
     std::move(live->layers.begin(), live->layers.end(), std::back_inserter(layers));
-  } else if (status.ok() && !live->layers.empty()) {
+  } else if (!live->layers.empty()) {
     live_.push_back(std::move(*live));
   }
-  asked_ += all || !status.ok() ? 1 : 0;
+  asked_ += all ? 1 : 0;
   describe(done);
 }
 
-void StateSave::opened(const Reply<std::shared_ptr<SharedMemory>>& done) {
-  std::vector<compress::StateSection> sections = std::move(source_.kept);
-  kept_ = sections.size();
+void StateSave::write(const Opened& done) {
+  uint64_t bytes = 0;
   for (Live& live : live_) {
-    sections.push_back({live.name, std::move(live.layers)});
+    large_->sections.push_back({live.name, std::move(live.layers)});
     live.layers.clear();
   }
-  writer_ = std::make_unique<compress::StateWriter>(source_.origin, std::move(sections));
-  window_.open(node_, source_.uid, done);
+  for (const compress::StateSection& section : large_->sections) {
+    bytes += sizeof(section) + section.bucket.size() + description_bytes(section.layers);
+  }
+  auto charge = node_.quotas->charge_bytes(
+      source_.identity.uid, bytes, "what is known of the layers of a compression state", Holding::kSaving);
+  if (!charge.ok()) {
+    busy_ = false;
+    done(charge.status());
+    return;
+  }
+  large_->charge = std::move(*charge);
+  node_.workshop.run(
+      [large = large_, origin = source_.origin] {
+        large->writer = std::make_unique<compress::StateWriter>(origin, std::move(large->sections));
+      },
+      [self = shared_from_this(), done] {
+        if (self->gave_up()) {
+          return;
+        }
+        self->busy_ = false;
+        self->window_.open(self->node_, self->source_.identity.uid, Holding::kSaving, done);
+      });
 }
 
 void StateSave::next(Reply<Part> done) {
+  busy_ = true;
   filled_ = 0;
   done_ = std::move(done);
   go_on();
 }
 
 void StateSave::end(const Result<Part>& part) {
-  if (!part.ok() || part->last) {
-    copy_charge_.reset();
-  }
+  busy_ = false;
+  end_turn();
   const Reply<Part> done = std::exchange(done_, nullptr);
   done(part);
 }
 
+void StateSave::end_turn() {
+  if (std::exchange(has_turn_, false)) {
+    node_.copy_outs->end();
+  }
+}
+
+void StateSave::cancel() {
+  cancelled_ = true;
+  if (!busy_ || waits_for_turn_) {
+    discard();
+  }
+}
+
+// Whatever comes back after cancel() ends here.
+bool StateSave::gave_up() {
+  if (cancelled_) {
+    discard();
+  }
+  return cancelled_;
+}
+
+void StateSave::discard() {
+  busy_ = false;
+  done_ = nullptr;
+  end_turn();
+  if (large_) {
+    release_in(node_.workshop, std::exchange(large_, nullptr));
+  }
+}
+
 void StateSave::go_on() {
-  if (writer_->done() || filled_ == StateWindow::kBytes) {
-    end(Part{filled_, writer_->done()});
+  const compress::StateWriter& writer = *large_->writer;
+  if (writer.done() || filled_ == StateWindow::kBytes) {
+    end(Part{filled_, writer.done()});
     return;
   }
-  if (const auto wanted = writer_->wants()) {
+  if (const auto wanted = writer.wants()) {
     fetch(live_[*wanted - kept_]);
     return;
   }
   const auto written = std::make_shared<uint64_t>(0);
   node_.workshop.run(
       [self = shared_from_this(), written] {
-        *written = self->writer_->fill(self->window_.bytes().subspan(self->filled_));
+        *written = self->large_->writer->fill(self->window_.bytes().subspan(self->filled_));
       },
       [self = shared_from_this(), written] {
+        if (self->gave_up()) {
+          return;
+        }
         self->filled_ += *written;
         self->go_on();
       });
 }
 
+// What is copied in one turn of the engine's needs no turn among the saves.
 void StateSave::fetch(const Live& live) {
-  copy_charge_.reset();  // of the bucket before, which is written
-  auto charge = node_.quotas->charge_bytes(source_.uid, live.elements * sizeof(float),
-                                           "a copy of the residuals of " + bucket_text(live.name));
+  if (live.elements <= kTurnFloats) {
+    make_copy();
+    return;
+  }
+  waits_for_turn_ = true;
+  node_.copy_outs->ask([self = shared_from_this()] {
+    self->waits_for_turn_ = false;
+    self->has_turn_ = true;
+    if (!self->gave_up()) {
+      self->make_copy();
+    }
+  });
+}
+
+void StateSave::make_copy() {
+  const Live& live = live_[*large_->writer->wants() - kept_];
+  auto charge =
+      node_.quotas->charge_bytes(source_.identity.uid, live.elements * sizeof(float),
+                                 "a copy of the residuals of " + bucket_text(live.name), Holding::kSaving);
   if (!charge.ok()) {
     end(charge.status());
     return;
   }
-  copy_charge_ = std::move(*charge);
-  const auto room = std::make_shared<std::shared_ptr<std::vector<float>>>();
+  large_->copy = std::make_shared<Copy>();
+  large_->copy->charge = std::move(*charge);
   node_.workshop.run(
-      [room, elements = live.elements] {
+      [copy = large_->copy, elements = live.elements] {
         try {
-          *room = std::make_shared<std::vector<float>>(elements);
+          copy->values.resize(elements);
         } catch (const std::bad_alloc&) {
-          room->reset();
+          copy->values.clear();
         }
       },
-      [self = shared_from_this(), room, name = live.name] {
-        if (*room == nullptr) {
+      [self = shared_from_this(), elements = live.elements, name = live.name] {
+        if (self->gave_up()) {
+          return;
+        }
+        if (self->large_->copy->values.size() != elements) {
           self->end(Status(Code::kResourceExhausted,
                            "no memory for a copy of the residuals of " + bucket_text(name)));
           return;
         }
-        self->copy(std::move(*room), 0);
+        self->copy(0);
       });
 }
 
-void StateSave::copy(std::shared_ptr<std::vector<float>> to, uint64_t from) {
-  const size_t index = *writer_->wants();
-  const Live& live = live_[index - kept_];
-  if (from == to->size()) {
-    writer_->supply(std::move(to));
-    go_on();
+void StateSave::copy(uint64_t from) {
+  const Live& live = live_[*large_->writer->wants() - kept_];
+  std::vector<float>& to = large_->copy->values;
+  if (from == to.size()) {
+    copied();
     return;
   }
-  const uint64_t count = std::min<uint64_t>(kTurnFloats, to->size() - from);
+  const uint64_t count = std::min<uint64_t>(kTurnFloats, to.size() - from);
+  // The copy lives as long as the answer is due.
   node_.engine.look(
       source_.job, live.bucket,
-      [to, from, count, operations = live.operations,
+      [to = &to, from, count, operations = live.operations,
        name = live.name](const compress::BucketReducer& reducer) {
         const auto residual = reducer.residual();
         if (reducer.stats().operations != operations || residual.size() != to->size()) {
@@ -165,13 +264,24 @@ void StateSave::copy(std::shared_ptr<std::vector<float>> to, uint64_t from) {
         std::copy_n(residual.data() + from, count, to->data() + from);
         return ok_status();
       },
-      [self = shared_from_this(), to, from, count, name = live.name](const Status& status) {
-        if (!status.ok()) {
-          self->end(status.code() == Code::kNotFound ? moved_on(name) : status);
+      [self = shared_from_this(), next = from + count, name = live.name](const Status& status) {
+        if (self->gave_up()) {
           return;
         }
-        self->copy(to, from + count);
+        if (!status.ok()) {
+          self->end(named(status, name));
+          return;
+        }
+        self->copy(next);
       });
+}
+
+void StateSave::copied() {
+  end_turn();
+  auto copy = std::exchange(large_->copy, nullptr);
+  const auto* const values = &copy->values;
+  large_->writer->supply(std::shared_ptr<const std::vector<float>>(std::move(copy), values));
+  go_on();
 }
 
 }  // namespace gradwire::control

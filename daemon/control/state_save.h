@@ -1,7 +1,8 @@
 // StateSave: the compression state of a job's buckets on this node on its way to a trainer, window by window.
 //
-// On the control thread. The engine shows its residuals in short turns between operations; bytes are written
-// in the workshop. What is copied for it is charged to the user while it is there.
+// On the control thread. The engine shows its residuals in short turns between operations, those of one large
+// bucket at a time in the whole daemon; bytes are written, and memory is freed, in the workshop. Whatever is
+// held for it is charged to the user as long as it is there.
 #pragma once
 
 #include <memory>
@@ -19,10 +20,10 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
  public:
   struct Source {
     engine::JobId job = 0;
-    uint32_t uid = 0;
+    JobIdentity identity;
     compress::StateOrigin origin;
-    std::vector<compress::StateSection> kept;               // of buckets that are gone
     std::vector<std::pair<uint32_t, std::string>> buckets;  // number and name
+    ResidualStore::Absent absent;  // of buckets that are gone, on their way to the store
   };
   struct Part {
     uint64_t bytes = 0;  // at the window's beginning
@@ -31,10 +32,13 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
 
   StateSave(NodeContext& node, Source source) : node_(node), source_(std::move(source)) {}
 
-  // Once, and first: the window that the trainer reads from. kUnavailable: an operation is in flight.
+  // Once, and first: the window that the trainer reads from. kUnavailable: an operation is in flight, or a
+  // bucket is not there to be asked.
   void open(const Reply<std::shared_ptr<SharedMemory>>& done);
   // Fills the window; one call at a time. After a failure, or the last part, nothing more comes.
   void next(Reply<Part> done);
+  // Nobody wants the rest; what is held for it is freed, and a reply that is due does not come.
+  void cancel();
 
  private:
   struct Live {  // a bucket of the engine's
@@ -44,26 +48,42 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
     uint64_t elements = 0;    // of its residual
     std::vector<compress::LayerState> layers;
   };
+  struct Copy {  // of one bucket's residual
+    QuotaLedger::Charge charge;
+    std::vector<float> values;  // go first
+  };
+  struct Large {  // is freed in the workshop, its charge last
+    QuotaLedger::Charge charge;
+    std::vector<compress::StateSection> sections;
+    std::unique_ptr<compress::StateWriter> writer;
+    std::shared_ptr<Copy> copy;
+  };
+  using Opened = Reply<std::shared_ptr<SharedMemory>>;
 
-  void describe(const Reply<std::shared_ptr<SharedMemory>>& done);
-  void described(const std::shared_ptr<Live>& live, bool all, const Status& status,
-                 const Reply<std::shared_ptr<SharedMemory>>& done);
-  void opened(const Reply<std::shared_ptr<SharedMemory>>& done);
+  void describe(const Opened& done);
+  void described(const std::shared_ptr<Live>& live, bool all, const Status& status, const Opened& done);
+  void write(const Opened& done);
   void go_on();
   void fetch(const Live& live);
-  void copy(std::shared_ptr<std::vector<float>> to, uint64_t from);
+  void make_copy();
+  void copy(uint64_t from);
+  void copied();
   void end(const Result<Part>& part);
+  void end_turn();
+  bool gave_up();
+  void discard();
 
   NodeContext& node_;
   Source source_;
   size_t asked_ = 0;  // of source_.buckets
   std::vector<Live> live_;
   size_t kept_ = 0;  // sections before those of live_
-  std::unique_ptr<compress::StateWriter> writer_;
+  std::shared_ptr<Large> large_ = std::make_shared<Large>();
   StateWindow window_;
-  QuotaLedger::Charge copy_charge_;
   uint64_t filled_ = 0;
   Reply<Part> done_;
+  bool has_turn_ = false, waits_for_turn_ = false;
+  bool busy_ = false, cancelled_ = false;
 };
 
 }  // namespace gradwire::control

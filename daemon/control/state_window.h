@@ -15,8 +15,9 @@ class StateWindow {
   static constexpr uint64_t kBytes = uint64_t{1} << 20;
 
   // Charged to the user until nobody has it any more. `done` has the memory, for its descriptor.
-  void open(NodeContext& node, uint32_t uid, const Reply<std::shared_ptr<SharedMemory>>& done) {
-    auto charge = node.quotas->charge_bytes(uid, kBytes, "a window for the compression state");
+  void open(NodeContext& node, uint32_t uid, Holding holding,
+            const Reply<std::shared_ptr<SharedMemory>>& done) {
+    auto charge = node.quotas->charge_bytes(uid, kBytes, "a window for the compression state", holding);
     if (!charge.ok()) {
       done(charge.status());
       return;
@@ -30,7 +31,6 @@ class StateWindow {
   }
   // What the trainer may be changing at this moment.
   std::span<std::byte> bytes() const { return {static_cast<std::byte*>(memory_->data()), kBytes}; }
-  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
 
  private:
   std::shared_ptr<SharedMemory> memory_;

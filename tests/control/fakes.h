@@ -147,7 +147,13 @@ class FakeEngine final : public EnginePort {
                           : found == buckets.end()      ? Status(Code::kNotFound, "gone")
                                                         : look(*found->second->reducer);
     ++looks;
-    reply(std::move(done), status);
+    most_looking = std::max(most_looking, ++looking);
+    reply(
+        [this, done = std::move(done)](const Status& answer) {
+          --looking;
+          done(answer);
+        },
+        status);
   }
   void traffic(engine::JobId, std::function<void(const Traffic&)> done) override {
     scheduler_.post([done] { done(Traffic{1, 2, 3}); });
@@ -165,6 +171,7 @@ class FakeEngine final : public EnginePort {
   std::vector<engine::BucketSequence> completed_here;
   Results results;  // that nobody has taken
   int looks = 0;
+  int looking = 0, most_looking = 0;  // looks that are not answered yet
   bool answers_stalls = true;
   bool answers_completed = true;
   std::vector<Work> late_answers;

@@ -54,6 +54,7 @@ class Transfer {
   gw_status next(uint64_t* bytes, bool* last) {
     Answer answer;
     if (const gw_status status = ask({{"type", "state_next"}}, "state_part", 0, &answer); status != GW_OK) {
+      open_ = false;  // a refusal ends it, too
       return status;
     }
     const auto end = answer.document.find("last");

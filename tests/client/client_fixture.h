@@ -1,10 +1,10 @@
 // What the client's tests share: ranks of a job as threads of this process, on a FakeDaemon.
 #pragma once
 
-#include <gradwire/gradwire.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <gradwire/gradwire.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +22,15 @@ inline gw_join_options options_for(const FakeDaemon& daemon, int32_t rank = 0, i
   options.socket = daemon.socket_path().c_str();
   options.rendezvous = "";
   options.timeout_ms = 10'000;
+  return options;
+}
+
+inline JoinOptions cpp_options_for(const FakeDaemon& daemon) {
+  JoinOptions options;
+  options.socket = daemon.socket_path();
+  options.rank = 0;
+  options.world = 1;
+  options.rendezvous = "";
   return options;
 }
 

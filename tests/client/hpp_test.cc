@@ -8,11 +8,7 @@ namespace {
 TEST(CppHeader, OwnersJoinReduceAndLeave) {
   client::FakeDaemon daemon;
   Job job;
-  JoinOptions options;
-  options.socket = daemon.socket_path();
-  options.rank = 0;
-  options.world = 1;
-  options.rendezvous = "";
+  JoinOptions options = client::cpp_options_for(daemon);
   options.wait_ms = 1000;
   options.fresh = true;
   const Outcome joined = job.join(options);

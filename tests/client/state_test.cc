@@ -163,17 +163,69 @@ TEST(State, TheDaemonsEndIsHeard) {
   (void)gw_leave(job);
 }
 
+TEST(State, ARefusedPartLeavesNothingToClose) {
+  Behaviour behaviour;
+  behaviour.state = long_text();
+  behaviour.edit_state = [](nlohmann::json* answer) {
+    if ((*answer)["type"] == "state_part") {
+      *answer = {{"type", "error"},
+                 {"id", (*answer)["id"]},
+                 {"code", "unavailable"},
+                 {"message", "an operation has run"}};
+    }
+  };
+  FakeDaemon daemon(behaviour);
+  gw_job* job = join_or_fail(daemon);
+  std::string saved;
+  expect(save(job, &saved), GW_ERR_UNAVAILABLE, "an operation has run");
+  EXPECT_EQ(daemon.states(), (std::vector<std::string>{"state_open save", "state_next"}));
+  EXPECT_EQ(gw_barrier(job, 5000), GW_OK) << last_error();
+  EXPECT_EQ(gw_leave(job), GW_OK);
+}
+
+std::string* plain_text = nullptr;
+
+int plain_write(const void* data, size_t size) {
+  return append(plain_text, data, size);
+}
+
+int64_t plain_read(void* data, size_t size) {
+  Source source{*plain_text};
+  const int64_t count = Source::read(&source, data, size);
+  *plain_text = source.text;
+  return count;
+}
+
+TEST(State, CppTakesFunctionsOfAnyKind) {
+  Behaviour behaviour;
+  behaviour.state = long_text();
+  FakeDaemon daemon(behaviour);
+  Job job;
+  ASSERT_TRUE(job.join(cpp_options_for(daemon)));
+  std::string text;
+  plain_text = &text;
+  ASSERT_TRUE(job.save_state(plain_write));
+  EXPECT_EQ(text, long_text());
+  text = "loaded by a function";
+  ASSERT_TRUE(job.load_state(plain_read));
+  EXPECT_EQ(daemon.state(), "loaded by a function");
+  ASSERT_TRUE(job.save_state(&plain_write));
+  EXPECT_EQ(text, "loaded by a function");
+  int (*const pointer)(const void*, size_t) = plain_write;
+  ASSERT_TRUE(job.save_state(pointer));
+  const std::function<int64_t(void*, size_t)> object = plain_read;
+  text = "loaded by an object";
+  ASSERT_TRUE(job.load_state(object));
+  EXPECT_EQ(daemon.state(), "loaded by an object");
+  ASSERT_TRUE(job.leave());
+}
+
 TEST(State, CppFunctionsMayThrow) {
   Behaviour behaviour;
   behaviour.state = long_text();
   FakeDaemon daemon(behaviour);
   Job job;
-  JoinOptions options;
-  options.socket = daemon.socket_path();
-  options.rank = 0;
-  options.world = 1;
-  options.rendezvous = "";
-  ASSERT_TRUE(job.join(options));
+  ASSERT_TRUE(job.join(cpp_options_for(daemon)));
   std::string saved;
   const auto write = [&saved](const void* data, size_t size) {
     saved.append(static_cast<const char*>(data), size);

@@ -1,10 +1,12 @@
 """gradwire (ctypes) against the client tests' fake daemon."""
 import io
 import os
+import pathlib
 import pickle
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -112,6 +114,52 @@ class Binding(unittest.TestCase):
             file = io.BytesIO()
             self.assertIsNone(job.save_state(file))
             self.assertEqual(file.getvalue(), b"w" * 9000)
+
+    def test_a_file_that_takes_or_gives_little_at_a_time_gets_all_of_the_state(self):
+        class Slow(io.RawIOBase):
+            def __init__(self, taken):
+                self.taken, self.calls, self.data = taken, 0, b""
+
+            def write(self, part):
+                self.calls += 1
+                taken = self.taken
+                if taken is not None:
+                    self.data += bytes(part[:taken])
+                    taken = min(taken, len(part))
+                return taken
+
+            def read(self, size):
+                if self.taken is None:
+                    return None
+                part = self.data[:min(self.taken, size)]
+                self.data = self.data[len(part):]
+                return part
+
+        class Collector:
+            def __init__(self):
+                self.data = b""
+
+            def write(self, part):
+                self.data += part
+
+        with self.join() as job:
+            slow = Slow(1000)
+            job.save_state(slow)
+            self.assertEqual(slow.data, b"s" * 10000)
+            self.assertEqual(slow.calls, 12)  # windows of 4,096 bytes
+            slow.data = b"t" * 9000
+            job.load_state(slow)
+            collector = Collector()
+            job.save_state(collector)
+            self.assertEqual(collector.data, b"t" * 9000)
+            for taken, failure in ((0, gradwire.InvalidError), (None, BlockingIOError)):
+                with self.assertRaises(failure):
+                    job.save_state(Slow(taken))
+            with self.assertRaises(BlockingIOError):
+                job.load_state(Slow(None))
+            with tempfile.NamedTemporaryFile() as named, open(named.name, "r+b", buffering=0) as raw:
+                job.save_state(raw)
+                self.assertEqual(pathlib.Path(named.name).read_bytes(), b"t" * 9000)
 
     def test_what_a_file_raises_while_a_state_goes_through_it_arrives(self):
         class Broken:

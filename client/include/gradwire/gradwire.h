@@ -199,16 +199,28 @@ GW_API gw_status gw_job_traffic(gw_job* job, gw_traffic* traffic);
 /* The compression state of this node (residuals, sparsity controllers, warm start) as bytes to keep with a
  * checkpoint: docs/state-format.md. One state a node: let the lowest local rank save and load it. Any other
  * rank of the node gets the same bytes, and a second load replaces the first.
- * Both belong to the submitting side; the functions must not call this job, nor throw or jump out.
+ * Both belong to the submitting side; the functions run on the calling thread and must not call this job, nor
+ * throw or jump out.
  *
  * Save: when every operation that this rank has started was waited for (GW_ERR_BUSY names one that was not);
  * other ranks may be ahead. `write` takes `size` bytes at a time and returns 0, or anything else to stop.
- * Load: before buckets are created, which take up their layers' state by name and size; GW_ERR_INVALID if one
- * that could is there, or if the state is damaged (the sentence says where): nothing is loaded then. It
- * replaces what the daemon has kept of the job, counts towards the user's quota, and goes with the epoch.
- * `read` puts up to `size` bytes to `data` and returns how many, 0 at the end, or a negative number to stop.
+ * Load: before buckets are created, which take up their layers' state by name and size. It replaces what the
+ * daemon has kept of the job, counts towards the user's quota, and goes with the epoch. `read` puts up to
+ * `size` bytes to `data` and returns how many, 0 at the end, or a negative number to stop.
  * Any other number of nodes is well, too: each state may be loaded on one node, whichever, and nodes without
- * one start with empty residuals. What is in a state that nobody loads is lost to the training. */
+ * one start with empty residuals. What is in a state that nobody loads is lost to the training.
+ *
+ * After any failure what `write` has is of no use, or nothing has been loaded; the job goes on, and the call may
+ * be made again, but for GW_ERR_ABORTED, GW_ERR_UNAVAILABLE of a daemon that is gone, GW_ERR_FORKED and
+ * GW_ERR_PROTOCOL:
+ *   GW_ERR_INVALID      a NULL; `write` or `read` stopped; a bucket is there that could take up the state; the
+ *                       state is damaged (the sentence says where) or none at all
+ *   GW_ERR_BUSY         an operation has not been waited for, or another thread is on the submitting side
+ *   GW_ERR_UNAVAILABLE  the daemon is gone; or an operation ran, or a bucket went, while its state was saved
+ *   GW_ERR_EXHAUSTED    the user's quota or the daemon's memory ran out: the sentence has the sum
+ *   GW_ERR_UNSUPPORTED  the state is of a version that the daemon does not read, or it keeps no residuals
+ *   GW_ERR_TIMEOUT      the daemon did not answer in time
+ *   GW_ERR_ABORTED, GW_ERR_FORKED, GW_ERR_PROTOCOL  as everywhere */
 typedef int (*gw_state_write)(void* user, const void* data, size_t size);
 typedef int64_t (*gw_state_read)(void* user, void* data, size_t size);
 GW_API gw_status gw_state_save(gw_job* job, gw_state_write write, void* user);

@@ -159,35 +159,27 @@ class Job {
     return Outcome(gw_job_traffic(handle_, traffic));
   }
 
-  // The compression state of this node, for a checkpoint (gw_state_save has the rules). write(data, size) and
-  // read(data, size) are as gw_state_write and gw_state_read without `user`; what they throw stops the call.
+  // The compression state of this node, for a checkpoint; rules and errors are those of gw_state_save and
+  // gw_state_load, and so is the submitting side that both belong to. write(data, size) and read(data, size),
+  // callable objects or functions, are as gw_state_write and gw_state_read without `user`; what they throw
+  // stops the call with GW_ERR_INVALID.
   template <typename Write>
   Outcome save_state(Write&& write) {
     using Function = std::remove_reference_t<Write>;
-    return Outcome(gw_state_save(
-        handle_,
-        [](void* user, const void* data, size_t size) noexcept -> int {
-          try {
-            return (*static_cast<Function*>(user))(data, size);
-          } catch (...) {
-            return -1;
-          }
-        },
-        const_cast<std::remove_const_t<Function>*>(&write)));
+    if constexpr (std::is_function_v<Function>) {
+      return save_state(&write);  // a pointer is an object, whose address fits a void*
+    } else {
+      return save_through<Function>(&write);
+    }
   }
   template <typename Read>
   Outcome load_state(Read&& read) {
     using Function = std::remove_reference_t<Read>;
-    return Outcome(gw_state_load(
-        handle_,
-        [](void* user, void* data, size_t size) noexcept -> int64_t {
-          try {
-            return (*static_cast<Function*>(user))(data, size);
-          } catch (...) {
-            return -1;
-          }
-        },
-        const_cast<std::remove_const_t<Function>*>(&read)));
+    if constexpr (std::is_function_v<Function>) {
+      return load_state(&read);
+    } else {
+      return load_through<Function>(&read);
+    }
   }
 
   // GW_ERR_NOT_FOUND in a job's first epoch, and for a bucket that the one before did not have.
@@ -203,6 +195,33 @@ class Job {
   gw_job* handle() const { return handle_; }
 
  private:
+  template <typename Function>
+  Outcome save_through(Function* write) {
+    return Outcome(gw_state_save(
+        handle_,
+        [](void* user, const void* data, size_t size) noexcept -> int {
+          try {
+            return (*static_cast<Function*>(user))(data, size);
+          } catch (...) {
+            return -1;
+          }
+        },
+        const_cast<std::remove_const_t<Function>*>(write)));
+  }
+  template <typename Function>
+  Outcome load_through(Function* read) {
+    return Outcome(gw_state_load(
+        handle_,
+        [](void* user, void* data, size_t size) noexcept -> int64_t {
+          try {
+            return (*static_cast<Function*>(user))(data, size);
+          } catch (...) {
+            return -1;
+          }
+        },
+        const_cast<std::remove_const_t<Function>*>(read)));
+  }
+
   gw_job* handle_ = nullptr;
 };
 

@@ -74,6 +74,19 @@ def _check_callback(status, failures):
     check(status)
 
 
+def _write_all(file, part):
+    """A raw file takes as much as it likes at a time; what returns no number has taken everything."""
+    while part:
+        taken = file.write(part)
+        if taken is None and isinstance(file, io.RawIOBase):
+            raise BlockingIOError("the file takes nothing more for the moment: save to one that blocks")
+        if not isinstance(taken, int):
+            return
+        if not 0 < taken <= len(part):
+            raise InvalidError(f"the file says that it took {taken} of {len(part)} bytes")
+        part = part[taken:]
+
+
 def _choice(table, name, what):
     try:
         return table[str(name)]
@@ -287,15 +300,23 @@ class Job:
     def save_state(self, file=None):
         """The compression state of this node (residuals, sparsity controllers, warm start), to keep with a checkpoint:
         bytes, or written to a binary file. One state a node: let the lowest local rank save and load it; others get
-        the same. Operations that this rank has started must have been waited for."""
+        the same. Operations that this rank has started must have been waited for.
+
+        Waits for a thread that submits. BusyError names an operation that has not been waited for; UnavailableError:
+        the daemon is gone, or an operation ran meanwhile; ExhaustedError: the user's quota has no room for a copy of
+        one bucket's residuals; AbortedError: the job is over. What the file raises arrives. After a failure what the
+        file has is of no use."""
         parts = []
-        write = parts.append if file is None else file.write
         failures = []
 
         @_native.StateWrite
         def take(_, data, size):
             try:
-                write(ctypes.string_at(data, size))
+                part = ctypes.string_at(data, size)
+                if file is None:
+                    parts.append(part)
+                else:
+                    _write_all(file, part)
                 return 0
             except BaseException as failure:
                 failures.append(failure)
@@ -308,7 +329,12 @@ class Job:
     def load_state(self, state):
         """Takes a state that save_state gave, as bytes or a binary file at its beginning, which is read to its end.
         Before buckets are created (with the hook: before the first step). It may come from a job of another number
-        of nodes: one state a node, whichever; nodes without one start with empty residuals."""
+        of nodes: one state a node, whichever; nodes without one start with empty residuals.
+
+        Waits for a thread that submits. InvalidError: a bucket that could take it up is there, or it is damaged;
+        ExhaustedError: it does not fit the user's quota; UnsupportedError: a version that this daemon does not read;
+        UnavailableError, AbortedError: the daemon or the job is gone. What the file raises arrives. After a failure
+        nothing has been loaded."""
         read = io.BytesIO(state).read if isinstance(state, (bytes, bytearray, memoryview)) else state.read
         failures = []
 
@@ -316,6 +342,8 @@ class Job:
         def give(_, data, size):
             try:
                 part = read(size)
+                if part is None:
+                    raise BlockingIOError("the file has nothing for the moment: load from one that blocks")
                 if len(part) > size:
                     raise InvalidError(f"the file gave {len(part)} bytes where at most {size} were asked for")
                 ctypes.memmove(data, bytes(part), len(part))

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -56,6 +58,34 @@ bool makes_sense(const LayerState& layer) {
          layer.operations <= layout::kMaxOperations && (layer.pieces.empty() || elements == layer.elements);
 }
 
+std::string hex(uint32_t value) {
+  std::array<char, 11> text;
+  std::snprintf(text.data(), text.size(), "0x%08x", value);
+  return text.data();
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    std::array<char, 4> two;
+    std::snprintf(two.data(), two.size(), "%02x", static_cast<unsigned>(byte));
+    text.append(text.empty() ? "" : " ").append(two.data());
+  }
+  return text;
+}
+
+// "is 0x00000002 and should be 0x0a0b0c0d".
+std::string is_not(uint32_t found, uint32_t expected) {
+  return "is " + hex(found) + " and should be " + hex(expected);
+}
+
+// The same of the checksum that a record ends with.
+std::string seal_is_not(const std::vector<std::byte>& record) {
+  const auto bytes = std::span(record);
+  return is_not(load<uint32_t>(bytes.last(layout::kCrcBytes).data()),
+                crc32c(bytes.first(bytes.size() - layout::kCrcBytes)));
+}
+
 bool seal_fits(const std::vector<std::byte>& record, uint32_t& all_crc) {
   const auto bytes = std::span(record);
   const auto crc = load<uint32_t>(bytes.last(layout::kCrcBytes).data());
@@ -103,13 +133,15 @@ void StateReader::next_record() {
 
 Status StateReader::header() {
   if (std::memcmp(part_.data(), layout::kMagic.data(), layout::kMagic.size()) != 0) {
-    return Status(Code::kCorrupt,
-                  "this is not a compression state: it does not begin with GWSTATE; load what gw_state_save "
-                  "has written");
+    return Status(Code::kCorrupt, "this is not a compression state: it begins with the bytes " +
+                                      hex(std::span(part_).first(layout::kMagic.size())) +
+                                      " and should begin with " +
+                                      hex(std::as_bytes(std::span(layout::kMagic))) +
+                                      " (GWSTATE); load what gw_state_save has written, from its beginning");
   }
   Numbers numbers(part_, layout::kMagic.size());
-  if (numbers.next<uint32_t>() != layout::kByteOrder) {
-    return damaged("its mark of the byte order is not one of a little-endian machine");
+  if (const auto order = numbers.next<uint32_t>(); order != layout::kByteOrder) {
+    return damaged("the mark of its byte order " + is_not(order, layout::kByteOrder));
   }
   if (const auto version = numbers.next<uint32_t>(); version != layout::kVersion) {
     return Status(Code::kUnsupported, "the compression state has version " + std::to_string(version) +
@@ -125,11 +157,16 @@ Status StateReader::header() {
   origin_.world = numbers.next<uint32_t>();
   const auto reserved = numbers.next<uint32_t>();
   if (!seal_fits(part_, all_crc_)) {
-    return damaged("the header's checksum does not fit");
+    return damaged("the header's checksum " + seal_is_not(part_));
   }
-  if (reserved != 0 || payload > UINT64_MAX / 4 || layers_left_ > payload / kLeastLayer ||
+  if (reserved != 0) {
+    return damaged("its reserved bytes 56 to 59 are " + hex(reserved) + " and should be 0");
+  }
+  if (payload > UINT64_MAX / 4 || layers_left_ > payload / kLeastLayer ||
       sections_left_ > payload / kLeastSection) {
-    return damaged("its numbers of layers and bytes contradict each other");
+    return damaged("its numbers of layers and bytes contradict each other: " + std::to_string(layers_left_) +
+                   " layers in " + std::to_string(sections_left_) + " buckets take more than the " +
+                   std::to_string(payload) + " bytes that it says follow it");
   }
   end_ = layout::kHeaderBytes + payload;
   const uint64_t held = payload + layers_left_ * sizeof(LayerState) + sections_left_ * sizeof(StateSection);
@@ -142,11 +179,18 @@ Status StateReader::header() {
 
 Status StateReader::section() {
   Numbers numbers(part_);
-  const bool marked = numbers.next<uint32_t>() == layout::kSectionMark;
+  const auto mark = numbers.next<uint32_t>();
   const auto name = numbers.next<uint32_t>();
   section_layers_left_ = numbers.next<uint32_t>();
-  if (!marked || name > layout::kMaxName || section_layers_left_ > layers_left_) {
-    return damaged("where the next bucket should begin there is something else");
+  if (mark != layout::kSectionMark) {
+    return damaged("where the next bucket should begin there is something else: its mark " +
+                   is_not(mark, layout::kSectionMark));
+  }
+  if (name > layout::kMaxName || section_layers_left_ > layers_left_) {
+    return damaged("the bucket after it has a name of " + std::to_string(name) + " bytes and " +
+                   std::to_string(section_layers_left_) + " layers; at most " +
+                   std::to_string(layout::kMaxName) + " bytes and the " + std::to_string(layers_left_) +
+                   " layers that are left can be");
   }
   stage_ = Stage::kSectionName;
   need_ += name + layout::kCrcBytes;
@@ -155,7 +199,7 @@ Status StateReader::section() {
 
 Status StateReader::section_name() {
   if (!seal_fits(part_, all_crc_)) {
-    return damaged("the checksum of the bucket after it does not fit");
+    return damaged("the checksum of the bucket after it " + seal_is_not(part_));
   }
   const size_t name = part_.size() - layout::kSectionBytes - layout::kCrcBytes;
   StateSection section;
@@ -173,15 +217,24 @@ Status StateReader::section_name() {
 
 Status StateReader::layer() {
   Numbers numbers(part_);
-  const bool marked = numbers.next<uint32_t>() == layout::kLayerMark;
+  const auto mark = numbers.next<uint32_t>();
   const auto name = numbers.next<uint32_t>();
   const auto elements = numbers.next<uint64_t>();
   const auto pieces = load<uint32_t>(part_.data() + layout::kLayerBytes - 2 * sizeof(uint32_t));
   const auto reserved = load<uint32_t>(part_.data() + layout::kLayerBytes - sizeof(uint32_t));
-  if (!marked || reserved != 0 || name == 0 || name > layout::kMaxName || elements == 0 ||
-      elements > layout::kMaxElements || pieces > layout::kMaxPieces || offset_ > end_ ||
-      elements > (end_ - offset_) / sizeof(float)) {
-    return damaged("where the next layer should begin there is something else");
+  if (mark != layout::kLayerMark) {
+    return damaged("where the next layer should begin there is something else: its mark " +
+                   is_not(mark, layout::kLayerMark));
+  }
+  const uint64_t left = offset_ > end_ ? 0 : (end_ - offset_) / sizeof(float);
+  if (reserved != 0 || name == 0 || name > layout::kMaxName || elements == 0 ||
+      elements > std::min(left, layout::kMaxElements) || pieces > layout::kMaxPieces) {
+    return damaged("the layer after it has a name of " + std::to_string(name) + " bytes, " +
+                   std::to_string(elements) + " elements, " + std::to_string(pieces) +
+                   " pieces and reserved bytes of " + hex(reserved) + "; 1 to " +
+                   std::to_string(layout::kMaxName) + " bytes, 1 to " +
+                   std::to_string(std::min(left, layout::kMaxElements)) + " elements, at most " +
+                   std::to_string(layout::kMaxPieces) + " pieces and reserved bytes of 0 can be");
   }
   stage_ = Stage::kLayerName;
   need_ += name + pieces * layout::kPieceBytes + layout::kCrcBytes;
@@ -190,7 +243,7 @@ Status StateReader::layer() {
 
 Status StateReader::layer_name() {
   if (!seal_fits(part_, all_crc_)) {
-    return damaged("the checksum of the layer after it does not fit");
+    return damaged("the checksum of the layer after it " + seal_is_not(part_));
   }
   Numbers numbers(part_, sizeof(uint32_t));
   LayerState layer;

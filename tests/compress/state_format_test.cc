@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "compress/bytes.h"
@@ -197,12 +198,44 @@ TEST(StateFormat, DamageIsNamed) {
                                            HasSubstr("checksum of its residual"), HasSubstr("another copy")));
   bytes = whole;
   bytes[0] = std::byte{'P'};
-  EXPECT_THAT(read(bytes).message(), HasSubstr("not a compression state"));
+  EXPECT_THAT(read(bytes).message(),
+              AllOf(HasSubstr("not a compression state"),
+                    HasSubstr("begins with the bytes 50 57 53 54 41 54 45 0a and should begin with 47 57")));
   bytes = whole;
   bytes[12] = std::byte{2};
   put_crc(bytes, 0, 60);
   EXPECT_EQ(read(bytes).code(), Code::kUnsupported);
   EXPECT_THAT(read(bytes).message(), HasSubstr("version 2"));
+}
+
+TEST(StateFormat, DamagedHeadsAreToldByWhatIsThereAndWhatShouldBe) {
+  const Bytes whole = written(sections());
+  const auto message = [&](size_t at, uint32_t value, bool sealed = false) {
+    Bytes bytes = whole;
+    store(bytes.data() + at, value);
+    if (sealed) {
+      put_crc(bytes, 0, 60);
+    }
+    return read(bytes).message();
+  };
+  constexpr size_t kSection = 64;
+  constexpr size_t kLayer = kSection + 12 + 2 + 4;
+  EXPECT_THAT(message(8, 0x0d0c0b0a), HasSubstr("byte order is 0x0d0c0b0a and should be 0x0a0b0c0d"));
+  char crc[32];
+  std::snprintf(crc, sizeof(crc), "should be 0x%08x", crc32c(std::span(whole).first(60)));
+  EXPECT_THAT(message(60, 7), AllOf(HasSubstr("header's checksum is 0x00000007"), HasSubstr(crc)));
+  EXPECT_THAT(message(56, 3, true), HasSubstr("reserved bytes 56 to 59 are 0x00000003 and should be 0"));
+  EXPECT_THAT(message(40, 1000, true), HasSubstr("3 layers in 1000 buckets take more than the"));
+  EXPECT_THAT(message(kSection, 5), HasSubstr("mark is 0x00000005 and should be 0x55425747"));
+  EXPECT_THAT(message(kSection + 4, 4097), AllOf(HasSubstr("name of 4097 bytes"), HasSubstr("at most 4096")));
+  EXPECT_THAT(message(kSection + 8, 9), AllOf(HasSubstr("9 layers"), HasSubstr("3 layers that are left")));
+  EXPECT_THAT(message(kSection + 14, 9), HasSubstr("checksum of the bucket after it is 0x00000009"));
+  EXPECT_THAT(message(kLayer, 5), HasSubstr("mark is 0x00000005 and should be 0x414c5747"));
+  EXPECT_THAT(message(kLayer + 4, 0), AllOf(HasSubstr("name of 0 bytes"), HasSubstr("1 to 4096")));
+  EXPECT_THAT(message(kLayer + 12, 1), HasSubstr("4294967301 elements"));
+  EXPECT_THAT(message(kLayer + 56, 65537), AllOf(HasSubstr("65537 pieces"), HasSubstr("at most 65536")));
+  EXPECT_THAT(message(kLayer + 60, 2), HasSubstr("reserved bytes of 0x00000002"));
+  EXPECT_THAT(message(kLayer + 64, 2), HasSubstr("checksum of the layer after it is 0x"));
 }
 
 TEST(StateFormat, NumbersThatMakeNoSenseAreRefusedUnderGoodChecksums) {
@@ -228,7 +261,7 @@ TEST(StateFormat, NumbersThatMakeNoSenseAreRefusedUnderGoodChecksums) {
   });
   auto nameless = sections();
   nameless[0].layers[0].name = "two\nlines";
-  EXPECT_EQ(read(written(std::move(nameless))).code(), Code::kCorrupt);
+  EXPECT_THAT(read(written(std::move(nameless))).message(), HasSubstr("make no sense"));
 }
 
 TEST(StateFormat, AHeaderThatPromisesTooMuchCostsNothing) {
@@ -240,17 +273,34 @@ TEST(StateFormat, AHeaderThatPromisesTooMuchCostsNothing) {
   });
   EXPECT_EQ(read(whole, careful, 1).code(), Code::kResourceExhausted);
   EXPECT_EQ(asked, whole.size() - 64 + 3 * sizeof(LayerState) + 3 * sizeof(StateSection));
-  for (const uint64_t payload : {UINT64_MAX, uint64_t{1} << 62, uint64_t{100}}) {
+  struct Promise {
+    uint64_t payload, layers;
+    uint32_t sections;
+  };
+  const uint64_t payload = whole.size() - 64;
+  // Each by itself: bytes that overflow, and layers and buckets that do not fit into them.
+  for (const Promise& promise :
+       {Promise{UINT64_MAX, 3, 3}, Promise{UINT64_MAX / 4 + 1, 3, 3}, Promise{payload, payload / 77 + 1, 3},
+        Promise{payload, 3, static_cast<uint32_t>(payload / 16 + 1)}}) {
     Bytes bytes = whole;
-    store(bytes.data() + 16, payload);
-    store(bytes.data() + 24, uint64_t{1} << 60);  // layers
+    store(bytes.data() + 16, promise.payload);
+    store(bytes.data() + 24, promise.layers);
+    store(bytes.data() + 40, promise.sections);
     put_crc(bytes, 0, 60);
-    EXPECT_THAT(read(bytes).message(), HasSubstr("contradict")) << payload;
+    asked = 0;
+    StateReader reader([&](uint64_t held) {
+      asked = held;
+      return ok_status();
+    });
+    EXPECT_THAT(read(bytes, reader).message(), HasSubstr("contradict")) << promise.payload;
+    EXPECT_EQ(asked, 0u);
   }
-  // A layer that would be longer than the whole state.
+  // A layer that would be longer than the whole state: refused before its name has come.
   Bytes bytes = whole;
-  store(bytes.data() + 64 + 12 + 2 + 4 + 8, uint64_t{1} << 39);
-  EXPECT_EQ(read(bytes).code(), Code::kCorrupt);
+  constexpr size_t kLayer = 64 + 12 + 2 + 4;
+  store(bytes.data() + kLayer + 8, uint64_t{1} << 39);
+  bytes.resize(kLayer + 64);
+  EXPECT_THAT(read(bytes).message(), HasSubstr("549755813888 elements"));
 }
 
 // Everything of a ring's nodes through bytes into another ring.

@@ -15,13 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 BucketShape sparse(const char* codec, std::vector<uint64_t> layers = {40'000, 3, 9001}) {
-  BucketShape shape;
-  shape.name = codec;
-  shape.layers = std::move(layers);
-  shape.codec = codec;
-  shape.settings.density = 0.02;
-  shape.settings.warm_start_steps = 0;
-  return shape;
+  return settled_bucket(codec, std::move(layers));
 }
 
 Request flush() {

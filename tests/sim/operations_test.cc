@@ -21,16 +21,6 @@ ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed = 1) {
   return options;
 }
 
-BucketShape compressed(const char* codec, std::vector<uint64_t> layers) {
-  BucketShape shape;
-  shape.name = codec;
-  shape.layers = std::move(layers);
-  shape.codec = codec;
-  shape.settings.density = 0.02;
-  shape.settings.warm_start_steps = 0;
-  return shape;
-}
-
 void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
   for (uint32_t i = 0; i < cluster.world(); ++i) {
     std::mt19937 random(step * 100 + i);
@@ -51,7 +41,7 @@ TEST(Verdict, ANotFiniteGradientGivesNanToAllAndLeavesResidualsAlone) {
     for (uint32_t nodes = 1; nodes <= 5; ++nodes) {
       for (const float poison : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
         Cluster cluster(options_of(nodes, 2, nodes));
-        cluster.add_bucket(1, compressed(codec, {10'000, 3, 50'001}));
+        cluster.add_bucket(1, settled_bucket(codec, {10'000, 3, 50'001}));
         fill(cluster, 1, 1);
         cluster.submit_all(1);
         ASSERT_TRUE(cluster.finish(1));
@@ -94,7 +84,7 @@ TEST(Conservation, WhatWasAppliedPlusAllResidualsIsAllGradients) {
   for (const char* codec : {"none", "l8", "lads", "laco"}) {
     for (uint32_t nodes : {1u, 2u, 5u}) {
       Cluster cluster(options_of(nodes, 2));
-      cluster.add_bucket(1, compressed(codec, {4000, 9001}));
+      cluster.add_bucket(1, settled_bucket(codec, {4000, 9001}));
       std::vector<double> balance(13'001, 0.0);
       double magnitude = 0;
       for (uint32_t step = 1; step <= 10; ++step) {
@@ -127,7 +117,7 @@ TEST(Conservation, WhatWasAppliedPlusAllResidualsIsAllGradients) {
 
 TEST(Scale, AChangeOfLossScalingRescalesTheResidual) {
   Cluster cluster(options_of(3, 1));
-  cluster.add_bucket(1, compressed("laco", {30'000}));
+  cluster.add_bucket(1, settled_bucket("laco", {30'000}));
   Request request;
   request.scale = 1024;
   fill(cluster, 1, 1);
@@ -150,7 +140,7 @@ TEST(Broadcast, BringsTheRootsBytesToEverybody) {
   for (uint32_t nodes = 1; nodes <= 5; ++nodes) {
     for (const uint64_t elements : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{65'537}}) {
       Cluster cluster(options_of(nodes, 2, nodes + elements));
-      cluster.add_bucket(1, compressed("laco", {elements, 3}));
+      cluster.add_bucket(1, settled_bucket("laco", {elements, 3}));
       for (uint32_t root = 0; root < cluster.world(); ++root) {
         fill(cluster, 1, root + 1);
         Request request;
@@ -171,7 +161,7 @@ TEST(Broadcast, BringsTheRootsBytesToEverybody) {
 TEST(Broadcast, ARootThatRunsAheadWaitsForTheOthers) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     Cluster cluster(options_of(4, 1, seed));
-    cluster.add_bucket(1, compressed("none", {100}));
+    cluster.add_bucket(1, settled_bucket("none", {100}));
     Request request;
     request.operation = layout::kOpBroadcast;
     uint32_t root_steps = 0;
@@ -229,7 +219,7 @@ TEST(Barrier, NobodyLeavesBeforeTheLastHasCome) {
 
 TEST(Accounting, CountsWhatLeavesTheNode) {
   Cluster cluster(options_of(4, 2));
-  cluster.add_bucket(1, compressed("l8", {256'000}));
+  cluster.add_bucket(1, settled_bucket("l8", {256'000}));
   fill(cluster, 1, 1);
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
@@ -259,7 +249,7 @@ TEST(Accounting, CountsWhatLeavesTheNode) {
 
 TEST(Accounting, RemovedBucketsStayInAJobsSums) {
   Cluster cluster(options_of(2, 1));
-  cluster.add_bucket(1, compressed("l8", {256'000}));
+  cluster.add_bucket(1, settled_bucket("l8", {256'000}));
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
   cluster.settle();
@@ -272,7 +262,7 @@ TEST(Accounting, RemovedBucketsStayInAJobsSums) {
 
 TEST(Accounting, KnowsHowLateARankWas) {
   Cluster cluster(options_of(1, 3));
-  cluster.add_bucket(1, compressed("none", {10}));
+  cluster.add_bucket(1, settled_bucket("none", {10}));
   cluster.submit(0, 1);
   cluster.run_until([] { return false; }, 1);
   cluster.network().advance_to(1'000'000);

@@ -92,8 +92,7 @@ std::vector<std::byte> run(uint32_t nodes, uint32_t locals, const Kind& kind, ui
     shape.dtype = kind.dtype;
     shape.codec = kShapes[i].empty() ? "" : kind.codec;
     shape.algorithm = shape.codec.empty() ? engine::Algorithm::kRing : kind.algorithm;
-    shape.settings.density = 0.02;
-    shape.settings.warm_start_steps = 0;
+    shape.settings = settled();
     cluster.add_bucket(i + 1, shape);
   }
   std::vector<std::byte> all;

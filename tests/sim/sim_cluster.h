@@ -186,4 +186,21 @@ inline BucketShape bucket_of(uint64_t elements, const char* codec = "") {
   return shape;
 }
 
+// At their density from the first operation on.
+inline compress::CodecSettings settled(double density = 0.02) {
+  compress::CodecSettings settings;
+  settings.density = density;
+  settings.warm_start_steps = 0;
+  return settings;
+}
+
+inline BucketShape settled_bucket(const char* codec, std::vector<uint64_t> layers) {
+  BucketShape shape;
+  shape.name = codec;
+  shape.layers = std::move(layers);
+  shape.codec = codec;
+  shape.settings = settled();
+  return shape;
+}
+
 }  // namespace gradwire::sim

@@ -51,8 +51,7 @@ TEST(World, SixtyFourRanksAverageWithEveryCodecOnManyNodesAndOnFew) {
       shape.name = "gradients";
       shape.layers = {9'001, 40, 6'000};
       shape.codec = codec;
-      shape.settings.density = 0.05;
-      shape.settings.warm_start_steps = 0;
+      shape.settings = settled(0.05);
       cluster.add_bucket(1, shape);
       for (uint32_t r = 0; r < 64; ++r) {
         std::minstd_rand random(r + 1);

@@ -41,7 +41,9 @@ class State(ClusterTest):
         """The hashes of the steps, the same on all ranks."""
         steps = {tuple(line for line in lines if line.startswith("step ")) for lines in said.values()}
         self.assertEqual(len(steps), 1, said)
-        return list(steps.pop())
+        steps = list(steps.pop())
+        self.assertTrue(steps, said)
+        return steps
 
     def test_training_goes_on_bit_for_bit_after_everything_has_ended(self):
         straight = self.steps(self.train(2, 0, LAST))
@@ -52,15 +54,25 @@ class State(ClusterTest):
         self.assertEqual((states[0], states[2]), (states[1], states[3]))  # one state a node
         self.assertNotEqual(states[0].split()[2], states[2].split()[2])
         self.assertEqual(self.steps(self.train(2, FIRST, LAST, "load")), straight[FIRST:])
-        # Without the state it does not.
+        # Without the state it goes on, but as something else from the first step on.
         for state in pathlib.Path(self.folder).glob("state.*"):
             state.unlink()
-        self.assertNotEqual(self.steps(self.train(2, FIRST, LAST, "load")), straight[FIRST:])
+        without = self.steps(self.train(2, FIRST, LAST, "load"))
+        self.assertEqual([line.split()[:2] for line in without], [line.split()[:2] for line in straight[FIRST:]])
+        self.assertNotEqual(without[0], straight[FIRST])
 
     def test_states_of_fewer_nodes_are_taken_and_a_late_load_is_refused(self):
         self.train(1, 0, 3, "save")
+        parameters = pathlib.Path(self.folder, "parameters")
+        checkpoint = parameters.read_bytes()
         said = self.train(2, 3, 5, "load", "save", "late")
-        self.assertEqual(len(self.steps(said)), 2)
+        steps = self.steps(said)
+        self.assertEqual(len(steps), 2)
+        pathlib.Path(self.folder, "state.0").unlink()
+        pathlib.Path(self.folder, "state.1").unlink()
+        parameters.write_bytes(checkpoint)
+        without = self.steps(self.train(2, 3, 5, "load"))
+        self.assertNotEqual(without[0], steps[0])  # what was loaded has been used
         for lines in said.values():
             self.assertRegex(lines[-1], "late bucket 'everything' exists.*before buckets are created")
 

@@ -30,6 +30,8 @@ struct MemberBuckets::Parts {
   // In the workshop.
   Status make_memory();
   Status make_reducers(const std::vector<uint32_t>& rank_node);
+  // On the control thread, where nobody waits for the bucket any more.
+  void give_back(ResidualStore& store, const JobIdentity& job, const ResidualStore::Wanted& wanted);
 };
 
 Status MemberBuckets::Parts::make_memory() {
@@ -64,6 +66,15 @@ Status MemberBuckets::Parts::make_reducers(const std::vector<uint32_t>& rank_nod
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted,
                   "no memory for the residuals of " + bucket_text(manifest.name) + "; use smaller buckets");
+  }
+}
+
+void MemberBuckets::Parts::give_back(ResidualStore& store, const JobIdentity& job,
+                                     const ResidualStore::Wanted& wanted) {
+  if (wanted && *wanted) {
+    store.keep(job, manifest.name, std::move(state));
+    store.retire(job, manifest.name, std::move(reducer), wanted, std::exchange(residual_charge, nullptr),
+                 std::move(away));
   }
 }
 
@@ -161,9 +172,12 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
       parts->status = parts->make_reducers(rank_node);
     }
   };
-  node_.workshop.run(work, [parts, id, weak = weak_from_this()] {
+  node_.workshop.run(work, [parts, id, weak = weak_from_this(), store = std::weak_ptr(node_.residuals),
+                            job = facts_.identity, wanted = wanted_] {
     if (const auto self = weak.lock()) {
       self->built(id, *parts);
+    } else if (const auto kept = store.lock()) {
+      parts->give_back(*kept, job, wanted);  // for the job's next epoch
     }
   });
 }

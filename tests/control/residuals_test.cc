@@ -231,6 +231,31 @@ TEST(Residuals, AreFreedInTheWorkshop) {
   EXPECT_TRUE(memory.expired());
 }
 
+TEST(Residuals, ComeBackFromABucketThatWasBeingBuiltWhenItsEpochFailed) {
+  Compressing cluster({"a"});
+  auto zero = cluster.join(0, 0, 1);
+  NodeContext& node = *cluster.nodes[0]->context;
+  InlineWorkshop& workshop = *cluster.nodes[0]->workshop;
+  const JobIdentity job{7, "job", "0"};
+  node.residuals->keep(job, "old", {layer_state("w", {1, 2, 3})});
+  workshop.closed = true;
+  cluster.create(zero, gradient("b0", "w", 3));
+  ASSERT_EQ(node.residuals->copy(job).size(), 1u);
+  workshop.open();  // what was asked for first
+  workshop.closed = true;
+  cluster.scheduler.settle();
+  ASSERT_TRUE(node.residuals->copy(job).empty()) << "the bucket that is being built has them";
+  kill(cluster, zero);
+  zero = nullptr;
+  cluster.scheduler.settle();
+  workshop.open();
+  cluster.scheduler.settle();
+  EXPECT_EQ(node.residuals->kept_jobs(), 1u);
+  zero = cluster.join(0, 0, 1);
+  cluster.create_on_all({zero}, gradient("b1", "w", 3));
+  EXPECT_THAT(cluster.nodes[0]->engine->buckets.begin()->second->reducer->residual(), ElementsAre(1, 2, 3));
+}
+
 TEST(Residuals, ComeBackFromABucketThatFailedElsewhere) {
   Compressing cluster({"a", "b"});
   const auto zero = cluster.join(0, 0, 2);

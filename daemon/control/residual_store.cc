@@ -119,7 +119,7 @@ void ResidualStore::close() {
 ResidualStore::Away ResidualStore::away(const JobIdentity& identity, const std::string& bucket) {
   Job& job = job_of(identity);
   std::erase_if(job.absent, [](const auto& each) { return each.expired(); });
-  const auto away = std::make_shared<const std::string>(bucket);
+  Away away = std::make_shared<const std::string>(bucket);
   job.absent.push_back(away);
   return away;
 }
@@ -129,7 +129,7 @@ ResidualStore::Absent ResidualStore::absent(const JobIdentity& identity) const {
   return found == jobs_.end() ? Absent() : found->second.absent;
 }
 
-void ResidualStore::when_home(Absent absent, std::function<void(const Status&)> done) {
+void ResidualStore::when_home(Absent absent, const std::function<void(const Status&)>& done) {
   look_home(std::move(absent), scheduler_.now() + kHomeAtLast, done);
 }
 
@@ -230,9 +230,9 @@ std::vector<compress::StateSection> ResidualStore::copy(const JobIdentity& ident
     return sections;
   }
   for (const Kept& kept : found->second.kept) {
-    compress::StateSection& section = sections.emplace_back(kept.bucket, kept.layers);
+    sections.push_back({kept.bucket, kept.layers});
     std::map<const void*, Residual> shared;
-    for (compress::LayerState& layer : section.layers) {
+    for (compress::LayerState& layer : sections.back().layers) {
       Residual& residual = shared[layer.residual.get()];
       if (layer.residual && !residual) {
         residual = charged(layer.residual, kept.charge);
@@ -264,6 +264,7 @@ Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress:
       identity.uid, parts,
       {"the compression state that is loaded", Holding::kKept, &job, admitted.charge ? admitted.bytes : 0});
   GRADWIRE_RETURN_IF_ERROR(charges.status());
+  admitted.charge.reset();
   clear(job);
   for (size_t i = 0; i < sections.size(); ++i) {
     job.kept.push_back({std::move(sections[i].bucket), std::move(sections[i].layers), parts[i], ++last_age_,

@@ -62,7 +62,7 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   // Of all of a job's buckets.
   Absent absent(const JobIdentity& job) const;
   // Answers, maybe at once, when nobody has these any more. kUnavailable: that takes too long.
-  void when_home(Absent absent, std::function<void(const Status&)> done);
+  void when_home(Absent absent, const std::function<void(const Status&)>& done);
 
   // A bucket of the job is gone; `charge` is what its residual was charged with.
   void retire(const JobIdentity& job, const std::string& bucket,

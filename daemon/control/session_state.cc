@@ -95,7 +95,7 @@ void Session::begin_state(uint64_t id, bool save) {
 
 void Session::next_of_state(uint64_t id) {
   if (!save_) {
-    fail(id, Status(Code::kInvalidArgument, "no compression state is being saved: state_open first"));
+    fail_state(id, Status(Code::kInvalidArgument, "no compression state is being saved: state_open first"));
     return;
   }
   asking_ = true;
@@ -120,9 +120,9 @@ void Session::put_state(uint64_t id, const Json& document) {
   const auto bytes = fields.number("bytes", 0, StateWindow::kBytes);
   const bool last = fields.flag("last");
   if (!load_ || !fields.ok()) {
-    fail(id, !fields.ok()
-                 ? fields.status()
-                 : Status(Code::kInvalidArgument, "no compression state is being loaded: state_open first"));
+    fail_state(id, !fields.ok() ? fields.status()
+                                : Status(Code::kInvalidArgument,
+                                         "no compression state is being loaded: state_open first"));
     return;
   }
   asking_ = true;

@@ -258,6 +258,12 @@ TEST(LayerState, ControllersAndTheWarmStartGoOn) {
   auto second = compressor({{"x", 7}, {"a", 20000}}, settings);
   ASSERT_EQ(second->restore_state(state), 1U);
   EXPECT_EQ(second->stats().warm_stage, 255U);
+  const auto again = second->take_state();
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[1].name, "a");
+  EXPECT_EQ(again[1].operations, 30U);
+  EXPECT_EQ(again[1].alpha, state[0].alpha);
+  EXPECT_EQ(again[1].mean_square, state[0].mean_square);
 }
 
 TEST(LayerState, TheSameBucketGoesOnBitByBit) {

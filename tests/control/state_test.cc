@@ -319,13 +319,22 @@ TEST(StateTransfer, AHostileTrainerIsToldWhatIsWrong) {
   EXPECT_EQ(trainer.open("sideways")["code"], "invalid_argument");
   EXPECT_EQ(trainer.ask({{"type", "state_next"}})["type"], "error");
   EXPECT_EQ(trainer.ask({{"type", "state_put"}, {"bytes", 1}, {"last", false}})["type"], "error");
-  ASSERT_EQ(trainer.open("load")["type"], "state_opened");
-  EXPECT_EQ(trainer.ask({{"type", "state_next"}})["type"], "error") << "the other direction";
-  EXPECT_EQ(trainer.ask({{"type", "state_put"}, {"bytes", (1U << 20) + 1}, {"last", false}})["type"],
-            "error");
-  EXPECT_EQ(trainer.ask({{"type", "state_put"}, {"bytes", -1}, {"last", false}})["type"], "error");
-  EXPECT_EQ(trainer.ask({{"type", "state_put"}, {"bytes", 1U << 20}, {"last", false}})["type"], "error")
-      << "zeros are no state";
+  const std::vector<std::pair<Json, const char*>> refused = {
+      {{{"type", "state_next"}}, "no compression state is being saved"},  // the other direction
+      {{{"type", "state_put"}, {"bytes", kWindow + 1}, {"last", false}}, "bytes"},
+      {{{"type", "state_put"}, {"bytes", -1}, {"last", false}}, "bytes"},
+      {{{"type", "state_put"}, {"bytes", uint64_t{1} << 60}, {"last", true}}, "bytes"},
+      {{{"type", "state_put"}, {"bytes", 8}, {"last", "yes"}}, "last"},
+      {{{"type", "state_put"}, {"bytes", kWindow}, {"last", false}}, "not a compression state"},
+  };
+  for (const auto& [request, why] : refused) {
+    ASSERT_EQ(trainer.open("load")["type"], "state_opened");
+    Json answer = trainer.ask(request);
+    EXPECT_EQ(answer["type"], "error") << request;
+    EXPECT_THAT(answer.value("message", ""), HasSubstr(why));
+    answer = trainer.ask({{"type", "state_put"}, {"bytes", 0}, {"last", false}});
+    EXPECT_THAT(answer.value("message", ""), HasSubstr("state_open first")) << "a refusal ends it";
+  }
   ASSERT_EQ(trainer.open("save")["type"], "state_opened");
   ASSERT_EQ(trainer.open("load")["type"], "state_opened") << "instead of the other";
   EXPECT_EQ(trainer.ask({{"type", "state_close"}})["type"], "ok");

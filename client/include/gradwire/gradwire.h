@@ -210,15 +210,14 @@ GW_API gw_status gw_job_traffic(gw_job* job, gw_traffic* traffic);
  * Any other number of nodes is well, too: each state may be loaded on one node, whichever, and nodes without
  * one start with empty residuals. What is in a state that nobody loads is lost to the training.
  *
- * After any failure what `write` has is of no use, or nothing has been loaded; the job goes on, and the call may
- * be made again, but for GW_ERR_ABORTED, GW_ERR_UNAVAILABLE of a daemon that is gone, GW_ERR_FORKED and
- * GW_ERR_PROTOCOL:
- *   GW_ERR_INVALID      a NULL; `write` or `read` stopped; a bucket is there that could take up the state; the
- *                       state is damaged (the sentence says where) or none at all
- *   GW_ERR_BUSY         an operation has not been waited for, or another thread is on the submitting side
- *   GW_ERR_UNAVAILABLE  the daemon is gone; or an operation ran, or a bucket went, while its state was saved
+ * After any failure what `write` has is of no use, or nothing has been loaded. The job goes on and the call
+ * may be made again, but for a job or a daemon that is gone:
+ *   GW_ERR_INVALID      a NULL; `write` or `read` stopped; a bucket is there that could take up the state;
+ *                       the state is damaged (the sentence says where), or is none
+ *   GW_ERR_BUSY         an operation was not waited for, or another thread is on the submitting side
+ *   GW_ERR_UNAVAILABLE  an operation ran, or a bucket went, while its state was saved; the daemon is gone
  *   GW_ERR_EXHAUSTED    the user's quota or the daemon's memory ran out: the sentence has the sum
- *   GW_ERR_UNSUPPORTED  the state is of a version that the daemon does not read, or it keeps no residuals
+ *   GW_ERR_UNSUPPORTED  a version that the daemon does not read, or it keeps no residuals
  *   GW_ERR_TIMEOUT      the daemon did not answer in time
  *   GW_ERR_ABORTED, GW_ERR_FORKED, GW_ERR_PROTOCOL  as everywhere */
 typedef int (*gw_state_write)(void* user, const void* data, size_t size);

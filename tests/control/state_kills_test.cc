@@ -44,14 +44,15 @@ struct Through {
   int parts = 0;
   int last = INT32_MAX;  // with this part comes the end
   pid_t victim = 0;      // whose
-  std::string bytes;     // that went, or are to go
+  int signal = SIGKILL;
+  std::string bytes;  // that went, or are to go
   size_t at = 0;
 
   bool ends() {
     if (++parts < last) {
       return false;
     }
-    kill(victim == 0 ? getpid() : victim, SIGKILL);
+    kill(victim == 0 ? getpid() : victim, signal);
     return true;
   }
   static int write(void* user, const void* data, size_t size) {
@@ -152,6 +153,25 @@ TEST(StateKills, ADaemonThatDiesMeanwhileIsAnErrorSoon) {
     const auto outcome = trainer.outcome(seconds(20));
     ASSERT_TRUE(outcome) << "it hangs";
     EXPECT_EQ(outcome->status, GW_ERR_UNAVAILABLE) << outcome->message;
+  }
+}
+
+TEST(StateKills, ADaemonThatIsStoppedMeanwhileEndsInOrder) {
+  for (int part = 1; part <= 4; ++part) {
+    TemporaryDirectory root;
+    DaemonProcess daemon(root.path(), "a", kTight);
+    ASSERT_TRUE(daemon.ready()) << daemon.log();
+    Through through;
+    through.last = part;
+    through.victim = daemon.process.pid();
+    through.signal = SIGTERM;
+    Trainer trainer([&] { return save_from(daemon.socket, through); });
+    const auto outcome = trainer.outcome(seconds(20));
+    ASSERT_TRUE(outcome) << "it hangs";
+    EXPECT_TRUE(outcome->status == GW_OK || outcome->status == GW_ERR_ABORTED ||
+                outcome->status == GW_ERR_UNAVAILABLE)
+        << outcome->message;
+    EXPECT_EQ(daemon.process.wait(seconds(20)), 0) << daemon.log();
   }
 }
 

@@ -139,16 +139,18 @@ class Planner {
     for (size_t i = 0; i < shape_.layers.size(); ++i) {
       const Layer& layer = shape_.layers[i];
       const bool sparse_layer = is_sparse(row_of(layer, settings_[i]));
-      if (codec_of_[i] != 0 && layer.elements > 0) {
+      const bool coded = codec_of_[i] != 0;
+      const bool momentum = settings_[i].momentum > 0;
+      if ((coded || momentum) && layer.elements > 0) {
         const uint32_t sparse = sparse_layer ? sparse_of_[i] : ResidualLayer::kNotSparse;
         if (sparse_layer) {
           plan_.layers[sparse].residual_layer = static_cast<uint32_t>(plan_.residual_layers.size());
         }
-        plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0});
+        plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0, coded, momentum});
+        plan_.has_residual |= coded;
       }
       first += layer.elements;
     }
-    plan_.has_residual = !plan_.residual_layers.empty();
   }
 
   // The first and the last of more than two large layers are sent at a higher density.

@@ -47,7 +47,7 @@ struct SparseLayer {
   uint32_t pieces = 0;
 };
 
-// A layer of at least one element that is not sent exactly.
+// A layer of at least one element that has something to keep: a residual, or momentum, or both.
 struct ResidualLayer {
   static constexpr uint32_t kNotSparse = UINT32_MAX;
   std::string name;
@@ -55,6 +55,8 @@ struct ResidualLayer {
   uint64_t first = 0;            // within the bucket
   uint32_t sparse = kNotSparse;  // into BucketPlan::layers
   uint64_t earlier = 0;          // operations committed in other buckets before
+  bool residual = true;          // it is not sent exactly
+  bool momentum = false;
 };
 
 struct BucketPlan {

@@ -19,12 +19,13 @@ constexpr double kMaxMeanSquare = 1.2e77;
 // Far beyond every warm start, far below what could overflow.
 constexpr uint64_t kMaxOperations = uint64_t{1} << 48;
 
-std::span<const float> residual_of(const LayerState& state) {
-  if (state.residual == nullptr || state.elements > state.residual->size() ||
-      state.first > state.residual->size() - state.elements) {
+// Empty where they do not lie within their memory.
+std::span<const float> run_of(const LayerState& state, const LayerValues& values) {
+  if (values.memory == nullptr || state.elements > values.memory->size() ||
+      values.first > values.memory->size() - state.elements) {
     return {};
   }
-  return std::span(*state.residual).subspan(state.first, state.elements);
+  return std::span(*values.memory).subspan(values.first, state.elements);
 }
 
 bool all_finite(const float* values, size_t count) {
@@ -32,9 +33,16 @@ bool all_finite(const float* values, size_t count) {
 }
 
 bool makes_sense(const LayerState& state) {
-  const auto residual = residual_of(state);
-  return state.scale > 0 && std::isfinite(state.scale) && residual.size() == state.elements &&
-         all_finite(residual.data(), residual.size());
+  if (!(state.scale > 0 && std::isfinite(state.scale)) || (!state.residual.kept && !state.velocity.kept)) {
+    return false;
+  }
+  for (const LayerValues* values : {&state.residual, &state.velocity}) {
+    const auto run = run_of(state, *values);
+    if (values->kept && (run.size() != state.elements || !all_finite(run.data(), run.size()))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Which state belongs to which residual layer of the plan. Names that occur more than once are served in
@@ -67,8 +75,8 @@ double common_scale(const std::vector<const LayerState*>& found) {
   return largest == nullptr ? 0 : largest->scale;
 }
 
-bool restore_residual(const LayerState& state, double factor, float* to) {
-  const auto from = residual_of(state);
+// False: at this scale they are not finite, and `to` is zero.
+bool restore_values(std::span<const float> from, double factor, float* to) {
   if (factor == 1) {
     std::copy(from.begin(), from.end(), to);
     return true;
@@ -112,6 +120,7 @@ void restore_controller(const LayerState& state, double factor, uint32_t index, 
                         Carried& carried) {
   SparseLayer& layer = plan.layers[index];
   layer.control.restore(state.alpha);
+  carried.sampled.restore(index, layer.elements, state.threshold * static_cast<float>(factor));
   if (restore_norms(state, factor * factor, index, plan, carried)) {
     return;
   }
@@ -123,6 +132,10 @@ void restore_controller(const LayerState& state, double factor, uint32_t index, 
   for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
     carried.piece_squares[p] = mean * static_cast<double>(plan.pieces[p].elements);
   }
+}
+
+std::shared_ptr<const std::vector<float>> released(FloatBuffer& buffer) {
+  return std::make_shared<const std::vector<float>>(buffer.release());
 }
 
 }  // namespace
@@ -139,7 +152,7 @@ FloatBuffer::FloatBuffer(uint64_t count) : count_(count) {
 std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations,
                                        size_t first, size_t count) {
   std::vector<LayerState> state;
-  if (!plan.has_residual || !(carried.scale > 0) || first >= plan.residual_layers.size()) {
+  if (!(carried.scale > 0) || first >= plan.residual_layers.size()) {
     return state;
   }
   const auto layers = std::span(plan.residual_layers).subspan(first);
@@ -149,7 +162,8 @@ std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& ca
     LayerState& kept = state.emplace_back();
     kept.name = layer.name;
     kept.elements = layer.elements;
-    kept.first = layer.first;
+    kept.residual = {layer.residual, nullptr, layer.first};
+    kept.velocity = {layer.momentum, nullptr, carried.residual.view().size() + layer.first};
     kept.scale = carried.scale;
     kept.operations = layer.earlier + operations;
     if (layer.sparse == ResidualLayer::kNotSparse) {
@@ -164,6 +178,7 @@ std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& ca
     kept.alpha = sparse.control.alpha();
     kept.mean_square = squares / static_cast<double>(layer.elements);
     kept.squares = carried.layer_squares[layer.sparse];
+    kept.threshold = carried.sampled.next(layer.sparse);
   }
   return state;
 }
@@ -173,16 +188,24 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
   if (state.empty()) {
     return state;
   }
-  const size_t offset = carried.residual.offset();
-  const auto residual = std::make_shared<const std::vector<float>>(carried.residual.release());
+  const size_t floats = carried.residual.view().size();
+  const auto residual = released(carried.residual);
+  const auto velocity = released(carried.velocity);
   for (LayerState& layer : state) {
-    layer.residual = residual;
-    layer.first += offset;
+    if (layer.residual.kept) {
+      layer.residual.memory = residual;
+      layer.residual.first += carried.residual.offset();
+    }
+    if (layer.velocity.kept) {
+      layer.velocity.memory = velocity;
+      layer.velocity.first += carried.velocity.offset() - floats;
+    }
   }
   return state;
 }
 
-size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried) {
+size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried,
+                     uint64_t& earlier) {
   const std::vector<const LayerState*> found = assign(state, plan);
   carried.scale = common_scale(found);
   size_t restored = 0;
@@ -192,10 +215,16 @@ size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carrie
     }
     ResidualLayer& layer = plan.residual_layers[i];
     const double factor = carried.scale / found[i]->scale;
-    if (!restore_residual(*found[i], factor, carried.residual.data() + layer.first)) {
+    const LayerState& known = *found[i];
+    if (layer.residual && known.residual.kept &&
+        !restore_values(run_of(known, known.residual), factor, carried.residual.data() + layer.first)) {
       continue;
     }
-    layer.earlier = std::min(found[i]->operations, kMaxOperations);
+    if (layer.momentum && known.velocity.kept) {
+      restore_values(run_of(known, known.velocity), factor, carried.velocity.data() + layer.first);
+    }
+    layer.earlier = std::min(known.operations, kMaxOperations);
+    earlier = std::max(earlier, layer.earlier);
     if (layer.sparse != ResidualLayer::kNotSparse) {
       restore_controller(*found[i], factor, layer.sparse, plan, carried);
     }

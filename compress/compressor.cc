@@ -41,10 +41,8 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
       name_(common_codec(settings)),
       carried_(plan_),
       next_(plan_.has_residual ? elements : 0),
-      velocity_(plan_.has_momentum ? elements : 0),
       next_velocity_(plan_.has_momentum ? elements : 0),
       fresh_(plan_.largest_fresh),
-      sampled_(plan_),
       collected_(plan_),
       records_(plan_.blocks.size()),
       aimed_(plan_.layers.size()) {
@@ -92,7 +90,7 @@ SparseRule Compressor::rule_for(const Block& block) const {
   rule.touched = layer.sparse_rows;
   rule.cap = layer.control.cap(block.elements, density);
   if (layer.selection == Selection::kSampled) {
-    rule.threshold = sampled_.threshold(piece.layer, factor_);
+    rule.threshold = carried_.sampled.threshold(piece.layer, factor_);
     return rule;
   }
   if (!layer.control.current_norm() && !layer.sparse_rows) {
@@ -140,7 +138,7 @@ const void* Compressor::gather(const Block& block, std::span<const void* const> 
   float* fresh = fresh_.data();
   if (block.momentum > 0) {
     fresh = next_velocity_.data() + block.first;
-    multiply(velocity_.data() + block.first, block.momentum * factor_, fresh, block.elements);
+    multiply(carried_.velocity.data() + block.first, block.momentum * factor_, fresh, block.elements);
   } else {
     std::fill_n(fresh, block.elements, 0.0F);
   }
@@ -160,7 +158,7 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, const Sources& source
   input.elements = block.elements;
   input.next = next_.data() + block.first;
   input.residual = carried_.residual.data() + block.first;
-  input.stream = scramble(stats_.operations * plan_.blocks.size() + index);
+  input.stream = scramble((earlier_ + stats_.operations) * plan_.blocks.size() + index);
   if (factor_ != 1.0F) {
     multiply(input.residual, factor_, input.next, block.elements);
     input.residual = input.next;
@@ -172,7 +170,7 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, const Sources& source
   if (block.piece != kNoPiece) {
     rule = rule_for(block);
     input.rule = &rule;
-    const SampledThresholds::Place place = sampled_.of_block(plan_, index);
+    const SampledThresholds::Place place = carried_.sampled.of_block(plan_, index);
     input.samples = place.samples;
     input.sample_stride = place.stride;
   }

@@ -12,7 +12,6 @@
 #include "compress/carried.h"
 #include "compress/collected.h"
 #include "compress/reducer.h"
-#include "compress/sampled.h"
 
 namespace gradwire::compress {
 
@@ -46,6 +45,10 @@ class Compressor final : public BucketReducer {
     return compress::describe_state(plan_, carried_, stats_.operations, first, count);
   }
   size_t restore_state(std::span<const LayerState> state) override;
+  uint64_t kept_floats() const override {
+    return carried_.residual.view().size() + carried_.velocity.view().size();
+  }
+  void copy_kept(uint64_t from, std::span<float> to) const override;
 
   void poison(void* result, uint64_t first, uint64_t count) const override {
     std::fill_n(static_cast<float*>(result) + first, count, std::numeric_limits<float>::quiet_NaN());
@@ -72,15 +75,15 @@ class Compressor final : public BucketReducer {
   std::string_view name_;
   Carried carried_;
   FloatBuffer next_;
-  FloatBuffer velocity_,
-      next_velocity_;         // momentum correction: as of the last commit, of the operation in progress
+  FloatBuffer next_velocity_;
   std::vector<float> fresh_;  // a block's gradient, where its norm is wanted
-  SampledThresholds sampled_;
   CollectedShares collected_;
 
   std::vector<BlockRecord> records_;  // of the operation in progress, by block
   std::vector<double> aimed_;         // density by sparse layer in the operation in progress
 
+  uint64_t earlier_ =
+      0;  // operations that another bucket has committed before: random draws go on from there
   double scale_ = 1;
   bool flush_ = false;
   float factor_ = 1;         // on the residual

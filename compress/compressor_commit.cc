@@ -1,4 +1,5 @@
 // The end of an operation: residuals, norms and controllers move on.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -55,11 +56,11 @@ void Compressor::commit() {
     sent += record.sent;
   }
   std::swap(carried_.residual, next_);
-  std::swap(velocity_, next_velocity_);
+  std::swap(carried_.velocity, next_velocity_);
   carried_.scale = scale_;
   stats_.operations += 1;
   if (!flush_) {
-    sampled_.settle(plan_, [this](uint32_t layer) {
+    carried_.sampled.settle(plan_, [this](uint32_t layer) {
       return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
     });
   }
@@ -73,11 +74,24 @@ size_t Compressor::restore_state(std::span<const LayerState> state) {
   if (stats_.operations > 0 || carried_.scale > 0) {
     return 0;
   }
-  const size_t restored = compress::restore_state(state, plan_, carried_);
+  const size_t restored = compress::restore_state(state, plan_, carried_, earlier_);
   const auto residual = carried_.residual.view();
   stats_.residual_norm = std::sqrt(square_sum(residual.data(), residual.size()));
   stats_.warm_stage = warm_stage();
   return restored;
+}
+
+void Compressor::copy_kept(uint64_t from, std::span<float> to) const {
+  for (const std::span<const float> part : {carried_.residual.view(), carried_.velocity.view()}) {
+    if (from < part.size()) {
+      const auto run = part.subspan(from, std::min(to.size(), part.size() - from));
+      std::copy(run.begin(), run.end(), to.begin());
+      to = to.subspan(run.size());
+      from = 0;
+    } else {
+      from -= part.size();
+    }
+  }
 }
 
 uint64_t Compressor::committed(const SparseLayer& layer) const {

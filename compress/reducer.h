@@ -120,17 +120,25 @@ struct CompressionStats {
   uint32_t warm_stage = 0;      // 0 dense; counts up; 255 when the target is reached
 };
 
+// A value for every element of a layer: a run of a vector that the layers of a bucket share.
+struct LayerValues {
+  bool kept = false;  // the layer has them
+  std::shared_ptr<const std::vector<float>> memory;
+  uint64_t first = 0;  // the layer's first element in it
+};
+
 // A layer's error feedback, apart from any bucket: buckets are rebuilt, rings change their size. What is kept
 // of the controller is per element, so that it fits pieces of other sizes.
 struct LayerState {
   std::string name;
   uint64_t elements = 0;
-  std::shared_ptr<const std::vector<float>> residual;  // of a whole bucket, shared between its layers
-  uint64_t first = 0;                                  // the layer's first element in it
-  double scale = 1.0;                                  // the loss scale that the residual is in
-  double alpha = 0.0;                                  // sparsity controller; 0: it has none
-  double mean_square = 0.0;                            // running mean of S^2 an element; 0: none yet
-  uint64_t operations = 0;                             // committed: where the warm start is
+  LayerValues residual{.kept = true, .memory = {}};  // not of layers that are sent exactly
+  LayerValues velocity;                              // of momentum correction
+  double scale = 1.0;                                // the loss scale that both are in
+  double alpha = 0.0;                                // sparsity controller; 0: it has none
+  double mean_square = 0.0;                          // running mean of S^2 an element; 0: none yet
+  uint64_t operations = 0;                           // committed: where the warm start and random draws are
+  float threshold = 0;  // from a sample, for the next operation, at `scale`; 0: none
   // The controller's norms as they are; they go on exactly where a layer is cut into the same pieces.
   struct Piece {
     uint64_t elements = 0;
@@ -204,14 +212,20 @@ class BucketReducer {
   virtual std::span<const float> residual() const { return {}; }
 
   // What would be lost with this reducer, by layer: taken at the end of its life, after which only the
-  // destructor may be called. Empty without residuals, or where nothing was committed.
+  // destructor may be called. Empty without residuals and momentum, or where nothing was committed.
   virtual std::vector<LayerState> take_state() { return {}; }
-  // The same without the residuals, of at most `count` layers from the `first` one on that has any, between
-  // operations: LayerState::first counts in residual(). The reducer goes on.
+  // The same without the values, of at most `count` layers from the `first` one on that has any, between
+  // operations: LayerValues::first counts in what copy_kept() gives. The reducer goes on.
   virtual std::vector<LayerState> describe_state(size_t first, size_t count) const {
     (void)first;
     (void)count;
     return {};
+  }
+  // The values that the layers of describe_state() have, one after the other, and how many floats they are.
+  virtual uint64_t kept_floats() const { return 0; }
+  virtual void copy_kept(uint64_t from, std::span<float> to) const {
+    (void)from;
+    (void)to;
   }
   // Before the first operation: layers of the same name and size go on from there. Others are left alone.
   // Returns how many layers were found.

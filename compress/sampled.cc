@@ -79,8 +79,23 @@ void SampledThresholds::settle(Group& group, double density) {
   group.threshold = std::bit_cast<float>(std::max(*quantile, 1U));  // zeros are never sent
 }
 
+float SampledThresholds::next(uint32_t layer) const {
+  return group_of_[layer] == kNone ? 0.0F : groups_[group_of_[layer]].threshold;
+}
+
+void SampledThresholds::restore(uint32_t layer, uint64_t elements, float threshold) {
+  if (group_of_[layer] == kNone || !(threshold > 0) || !std::isfinite(threshold)) {
+    return;
+  }
+  Group& group = groups_[group_of_[layer]];
+  if (elements > group.restored) {
+    group.restored = elements;
+    group.threshold = threshold;
+  }
+}
+
 uint32_t SampledThresholds::threshold(uint32_t layer, float factor) const {
-  const float threshold = group_of_[layer] == kNone ? 0.0F : groups_[group_of_[layer]].threshold;
+  const float threshold = next(layer);
   return threshold == 0 ? 0 : std::max(1U, std::bit_cast<uint32_t>(threshold * factor) & l8::kMagnitude);
 }
 

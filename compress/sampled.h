@@ -37,6 +37,12 @@ class SampledThresholds {
     }
   }
 
+  // What settle() found for the layer, in the units of the step before; 0: nothing, or it goes by none.
+  float next(uint32_t layer) const;
+  // Instead of settle(), from another bucket's next() for a layer of `elements`; what is not positive and
+  // finite changes nothing. With the bucket's scope the largest layer's counts.
+  void restore(uint32_t layer, uint64_t elements, float threshold);
+
   // Magnitude bits, at least 1, for a sparse layer of the plan when residuals are multiplied by `factor`; 0:
   // none yet.
   uint32_t threshold(uint32_t layer, float factor) const;
@@ -49,7 +55,8 @@ class SampledThresholds {
     uint32_t stride = kSampleStride;
     uint64_t first = 0;  // into samples_
     uint64_t count = 0;
-    float threshold = 0;  // 0: none yet
+    float threshold = 0;    // 0: none yet
+    uint64_t restored = 0;  // elements of the layer that it was restored from
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 

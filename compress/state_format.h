@@ -1,7 +1,7 @@
 // The compression state of one node as bytes that can be kept with a checkpoint: docs/state-format.md.
 //
 // Both classes go through the bytes once, in pieces of any size, and hold no more than one section's
-// residuals (the writer) or what the state itself takes (the reader). Memory in, memory out; one thread at a
+// values (the writer) or what the state itself takes (the reader). Memory in, memory out; one thread at a
 // time.
 #pragma once
 
@@ -33,15 +33,15 @@ struct StateSection {
 
 class StateWriter {
  public:
-  // Layers may lack their residual until wants() asks for it.
+  // Layers may lack their values until wants() asks for them. A layer has a residual or a velocity, or both.
   StateWriter(const StateOrigin& origin, std::vector<StateSection> sections);
 
   uint64_t total_bytes() const { return total_; }
   // The section that cannot be written before supply(); nullopt: none at this moment.
   std::optional<size_t> wants() const;
-  // What all layers of that section have their `first` in; large enough for them.
-  void supply(const std::shared_ptr<const std::vector<float>>& residual);
-  // Writes what comes next and returns its bytes: less than out.size() where a residual is wanted or all is
+  // What all layers of that section have their values in; large enough for them.
+  void supply(const std::shared_ptr<const std::vector<float>>& values);
+  // Writes what comes next and returns its bytes: less than out.size() where values are wanted or all is
   // written.
   size_t fill(std::span<std::byte> out);
   bool done() const { return next_ == Next::kNothing && at_ == head_.size(); }
@@ -62,7 +62,7 @@ class StateWriter {
   size_t section_ = 0, layer_ = 0;
   std::vector<std::byte> head_;  // to be written before values_
   size_t at_ = 0;                // of head_ written
-  std::span<const std::byte> values_;
+  std::span<const std::byte> values_, then_;
   uint32_t values_crc_ = 0;
   uint32_t all_crc_ = 0;  // of the checksums
 };
@@ -81,7 +81,7 @@ class StateReader {
   Status finish() const;
 
   const StateOrigin& origin() const { return origin_; }
-  // After finish(): what was read. Every number has been checked, every residual is finite.
+  // After finish(): what was read. Every number has been checked, every value is finite.
   std::vector<StateSection> take() { return std::move(sections_); }
 
  private:
@@ -94,6 +94,7 @@ class StateReader {
   Status layer();
   Status layer_name();
   Status values_crc();
+  void expect_values();
   Status end();
   void expect(Stage stage, size_t bytes);
   void next_record();
@@ -112,6 +113,7 @@ class StateReader {
   StateOrigin origin_;
   uint64_t sections_left_ = 0, layers_left_ = 0, section_layers_left_ = 0;
   std::vector<StateSection> sections_;
+  size_t layer_bytes_ = 0;  // before a layer's name, in this version
   std::vector<float> values_;
   uint64_t values_bytes_ = 0;  // that have come
   uint32_t values_crc_ = 0, all_crc_ = 0;

@@ -19,7 +19,7 @@ namespace layout = state_layout;
 namespace {
 
 constexpr uint64_t kLeastLayer =
-    layout::kLayerBytes + 1 + layout::kCrcBytes + sizeof(float) + layout::kCrcBytes;
+    layout::kLayerBytesOfVersion1 + 1 + layout::kCrcBytes + sizeof(float) + layout::kCrcBytes;
 constexpr uint64_t kLeastSection = layout::kSectionBytes + layout::kCrcBytes;
 
 // Reads numbers one after the other out of a record.
@@ -54,7 +54,7 @@ bool makes_sense(const LayerState& layer) {
     elements += piece.elements;
   }
   return layer.scale > 0 && std::isfinite(layer.scale) && is_measure(layer.alpha) &&
-         is_measure(layer.mean_square) && is_measure(layer.squares) &&
+         is_measure(layer.mean_square) && is_measure(layer.squares) && is_measure(layer.threshold) &&
          layer.operations <= layout::kMaxOperations && (layer.pieces.empty() || elements == layer.elements);
 }
 
@@ -123,7 +123,7 @@ void StateReader::expect(Stage stage, size_t bytes) {
 // After a section's head or a layer's end.
 void StateReader::next_record() {
   if (section_layers_left_ > 0) {
-    expect(Stage::kLayer, layout::kLayerBytes);
+    expect(Stage::kLayer, layer_bytes_);
   } else if (sections_left_ > 0) {
     expect(Stage::kSection, layout::kSectionBytes);
   } else {
@@ -143,11 +143,14 @@ Status StateReader::header() {
   if (const auto order = numbers.next<uint32_t>(); order != layout::kByteOrder) {
     return damaged("the mark of its byte order " + is_not(order, layout::kByteOrder));
   }
-  if (const auto version = numbers.next<uint32_t>(); version != layout::kVersion) {
+  const auto version = numbers.next<uint32_t>();
+  if (version < layout::kOldestVersion || version > layout::kVersion) {
     return Status(Code::kUnsupported, "the compression state has version " + std::to_string(version) +
-                                          " and this gradwired reads version " +
+                                          " and this gradwired reads versions " +
+                                          std::to_string(layout::kOldestVersion) + " to " +
                                           std::to_string(layout::kVersion) + ": update gradwired");
   }
+  layer_bytes_ = version == 1 ? layout::kLayerBytesOfVersion1 : layout::kLayerBytes;
   const auto payload = numbers.next<uint64_t>();
   layers_left_ = numbers.next<uint64_t>();
   origin_.epoch = numbers.next<uint64_t>();
@@ -220,13 +223,22 @@ Status StateReader::layer() {
   const auto mark = numbers.next<uint32_t>();
   const auto name = numbers.next<uint32_t>();
   const auto elements = numbers.next<uint64_t>();
-  const auto pieces = load<uint32_t>(part_.data() + layout::kLayerBytes - 2 * sizeof(uint32_t));
-  const auto reserved = load<uint32_t>(part_.data() + layout::kLayerBytes - sizeof(uint32_t));
+  const auto pieces = load<uint32_t>(part_.data() + layout::kPiecesAt);
+  const auto contents = load<uint32_t>(part_.data() + layout::kPiecesAt + sizeof(uint32_t));
+  const bool old = layer_bytes_ == layout::kLayerBytesOfVersion1;
+  const uint32_t reserved = old ? 0 : load<uint32_t>(part_.data() + layer_bytes_ - sizeof(uint32_t));
   if (mark != layout::kLayerMark) {
     return damaged("where the next layer should begin there is something else: its mark " +
                    is_not(mark, layout::kLayerMark));
   }
-  const uint64_t left = offset_ > end_ ? 0 : (end_ - offset_) / sizeof(float);
+  // Version 1 has a zero there, and residuals only.
+  constexpr uint32_t kBoth = layout::kHasResidual | layout::kHasVelocity;
+  if (old ? contents != 0 : contents == 0 || contents > kBoth) {
+    return damaged("the contents of the layer after it are " + hex(contents) + " and should be " +
+                   (old ? hex(uint32_t{0}) : "1 (residual), 2 (momentum) or 3 (both)"));
+  }
+  const uint64_t arrays = contents == kBoth ? 2 : 1;
+  const uint64_t left = offset_ > end_ ? 0 : (end_ - offset_) / sizeof(float) / arrays;
   if (reserved != 0 || name == 0 || name > layout::kMaxName || elements == 0 ||
       elements > std::min(left, layout::kMaxElements) || pieces > layout::kMaxPieces) {
     return damaged("the layer after it has a name of " + std::to_string(name) + " bytes, " +
@@ -255,8 +267,13 @@ Status StateReader::layer_name() {
   layer.squares = numbers.next<double>();
   layer.operations = numbers.next<uint64_t>();
   layer.pieces.resize(numbers.next<uint32_t>());
-  layer.name = text_at(part_, layout::kLayerBytes, name);
-  Numbers pieces(part_, layout::kLayerBytes + name);
+  if (const auto contents = numbers.next<uint32_t>(); contents != 0) {
+    layer.residual.kept = (contents & layout::kHasResidual) != 0;
+    layer.velocity.kept = (contents & layout::kHasVelocity) != 0;
+    layer.threshold = numbers.next<float>();
+  }
+  layer.name = text_at(part_, layer_bytes_, name);
+  Numbers pieces(part_, layer_bytes_ + name);
   for (LayerState::Piece& piece : layer.pieces) {
     piece.elements = pieces.next<uint64_t>();
     piece.squares = pieces.next<double>();
@@ -267,12 +284,16 @@ Status StateReader::layer_name() {
     return damaged("its numbers make no sense");
   }
   section_layers_left_ -= 1;
+  expect_values();
+  return ok_status();
+}
+
+void StateReader::expect_values() {
   values_ = {};
   values_.reserve(current().elements);
   values_bytes_ = 0;
   values_crc_ = 0;
   expect(Stage::kValues, 0);
-  return ok_status();
 }
 
 // Appends as the bytes come: memory is touched only for what has been sent.
@@ -293,15 +314,23 @@ size_t StateReader::take_values(std::span<const std::byte> bytes) {
 
 Status StateReader::values_crc() {
   all_crc_ = crc32c(part_, all_crc_);
+  LayerState& layer = current();
+  const bool residual = layer.residual.kept && layer.residual.memory == nullptr;
+  const std::string what = residual ? "residual" : "momentum";
   if (load<uint32_t>(part_.data()) != values_crc_) {
-    return damaged("the checksum of its residual does not fit");
+    return damaged("the checksum of its " + what + " does not fit");
   }
   if (max_magnitude(values_.data(), values_.size()) >= 0x7f800000) {
-    return damaged("its residual is not finite");
+    return damaged("its " + what + " is not finite");
   }
-  current().residual = std::make_shared<const std::vector<float>>(std::move(values_));
+  (residual ? layer.residual : layer.velocity).memory =
+      std::make_shared<const std::vector<float>>(std::move(values_));
   values_ = {};
-  next_record();
+  if (residual && layer.velocity.kept) {
+    expect_values();
+  } else {
+    next_record();
+  }
   return ok_status();
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "compress/bytes.h"
 #include "compress/crc32c.h"
@@ -27,10 +28,20 @@ void put_text(std::vector<std::byte>& to, const std::string& text) {
 uint64_t bytes_of(const StateSection& section) {
   uint64_t bytes = layout::kSectionBytes + section.bucket.size() + layout::kCrcBytes;
   for (const LayerState& layer : section.layers) {
+    const uint64_t arrays = (layer.residual.kept ? 1 : 0) + (layer.velocity.kept ? 1 : 0);
     bytes += layout::kLayerBytes + layer.name.size() + layout::kPieceBytes * layer.pieces.size() +
-             layout::kCrcBytes + layer.elements * sizeof(float) + layout::kCrcBytes;
+             layout::kCrcBytes + arrays * (layer.elements * sizeof(float) + layout::kCrcBytes);
   }
   return bytes;
+}
+
+bool lacks(const LayerValues& values) {
+  return values.kept && values.memory == nullptr;
+}
+
+std::span<const std::byte> bytes_of(const LayerState& layer, const LayerValues& values) {
+  return values.kept ? std::as_bytes(std::span(*values.memory).subspan(values.first, layer.elements))
+                     : std::span<const std::byte>();
 }
 
 }  // namespace
@@ -73,14 +84,17 @@ std::optional<size_t> StateWriter::wants() const {
     return std::nullopt;
   }
   const auto& layers = sections_[section_].layers;
-  const bool lacks = std::any_of(layers.begin(), layers.end(),
-                                 [](const LayerState& layer) { return layer.residual == nullptr; });
-  return lacks ? std::optional(section_) : std::nullopt;
+  const bool some = std::any_of(layers.begin(), layers.end(), [](const LayerState& layer) {
+    return lacks(layer.residual) || lacks(layer.velocity);
+  });
+  return some ? std::optional(section_) : std::nullopt;
 }
 
-void StateWriter::supply(const std::shared_ptr<const std::vector<float>>& residual) {
+void StateWriter::supply(const std::shared_ptr<const std::vector<float>>& values) {
   for (LayerState& layer : sections_[section_].layers) {
-    layer.residual = residual;
+    for (LayerValues* each : {&layer.residual, &layer.velocity}) {
+      each->memory = each->kept ? values : nullptr;
+    }
   }
 }
 
@@ -102,6 +116,9 @@ void StateWriter::begin_layer(const LayerState& layer) {
   put(head_, layer.squares);
   put(head_, layer.operations);
   put(head_, static_cast<uint32_t>(layer.pieces.size()));
+  put(head_,
+      (layer.residual.kept ? layout::kHasResidual : 0) | (layer.velocity.kept ? layout::kHasVelocity : 0));
+  put(head_, layer.threshold);
   put(head_, uint32_t{0});
   put_text(head_, layer.name);
   for (const LayerState::Piece& piece : layer.pieces) {
@@ -109,7 +126,11 @@ void StateWriter::begin_layer(const LayerState& layer) {
     put(head_, piece.squares);
   }
   seal();
-  values_ = std::as_bytes(std::span(*layer.residual).subspan(layer.first, layer.elements));
+  values_ = bytes_of(layer, layer.residual);
+  then_ = bytes_of(layer, layer.velocity);
+  if (values_.empty()) {
+    values_ = std::exchange(then_, {});
+  }
   values_crc_ = 0;
 }
 
@@ -157,6 +178,8 @@ size_t StateWriter::fill(std::span<std::byte> out) {
         at_ = 0;
         put(head_, values_crc_);
         note(values_crc_);
+        values_ = std::exchange(then_, {});
+        values_crc_ = 0;
       }
     } else if (wants()) {
       break;

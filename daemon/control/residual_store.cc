@@ -10,16 +10,16 @@
 namespace gradwire::control {
 namespace {
 
-using Residual = std::shared_ptr<const std::vector<float>>;
+using Memory = std::shared_ptr<const std::vector<float>>;
 
-// Of a residual that is shared: charged until the last who has it lets go.
-Residual charged(const Residual& residual, const QuotaLedger::Charge& charge) {
+// Of values that are shared: charged until the last who has them lets go.
+Memory charged(const Memory& memory, const QuotaLedger::Charge& charge) {
   struct Pinned {
     QuotaLedger::Charge charge;
-    Residual residual;  // goes first
+    Memory memory;  // goes first
   };
-  const auto pinned = std::make_shared<const Pinned>(Pinned{charge, residual});
-  return {pinned, pinned->residual.get()};
+  const auto pinned = std::make_shared<const Pinned>(Pinned{charge, memory});
+  return {pinned, pinned->memory.get()};
 }
 
 }  // namespace
@@ -36,8 +36,10 @@ uint64_t state_bytes(std::span<const compress::LayerState> layers) {
   uint64_t bytes = description_bytes(layers);
   std::set<const void*> counted;
   for (const compress::LayerState& layer : layers) {
-    if (layer.residual && counted.insert(layer.residual.get()).second) {
-      bytes += layer.residual->size() * sizeof(float);
+    for (const auto* values : {&layer.residual, &layer.velocity}) {
+      if (values->memory && counted.insert(values->memory.get()).second) {
+        bytes += values->memory->size() * sizeof(float);
+      }
     }
   }
   return bytes;
@@ -127,7 +129,7 @@ void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
   retired->reducer = std::move(reducer);
   retired->charge = std::move(charge);
   retired->away = std::move(away);
-  if (!*wanted || retired->reducer->residual().empty()) {
+  if (!*wanted || retired->reducer->kept_floats() == 0) {
     retired->charge.reset();
     release_in(workshop_, std::move(retired));
     return;
@@ -185,13 +187,15 @@ std::vector<compress::StateSection> ResidualStore::copy(const JobIdentity& ident
   }
   for (const Kept& kept : found->second.kept) {
     sections.push_back({kept.bucket, kept.layers});
-    std::map<const void*, Residual> shared;
+    std::map<const void*, Memory> shared;
     for (compress::LayerState& layer : sections.back().layers) {
-      Residual& residual = shared[layer.residual.get()];
-      if (layer.residual && !residual) {
-        residual = charged(layer.residual, kept.charge);
+      for (auto* values : {&layer.residual, &layer.velocity}) {
+        Memory& memory = shared[values->memory.get()];
+        if (values->memory && !memory) {
+          memory = charged(values->memory, kept.charge);
+        }
+        values->memory = memory;
       }
-      layer.residual = residual;
     }
   }
   return sections;

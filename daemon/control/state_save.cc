@@ -68,7 +68,7 @@ void StateSave::describe(const Opened& done) {
       source_.job, bucket,
       [live, first, all](const compress::BucketReducer& reducer) {
         live->operations = reducer.stats().operations;
-        live->elements = reducer.residual().size();
+        live->floats = reducer.kept_floats();
         live->layers = reducer.describe_state(first, kTurnLayers);
         *all = live->layers.size() < kTurnLayers;
         return ok_status();
@@ -198,7 +198,7 @@ void StateSave::go_on() {
 
 // What is copied in one turn of the engine's needs no turn among the saves.
 void StateSave::fetch(const Live& live) {
-  if (live.elements <= kTurnFloats) {
+  if (live.floats <= kTurnFloats) {
     make_copy();
     return;
   }
@@ -215,7 +215,7 @@ void StateSave::fetch(const Live& live) {
 void StateSave::make_copy() {
   const Live& live = live_[*large_->writer->wants() - kept_];
   auto charge =
-      node_.quotas->charge_bytes(source_.identity.uid, live.elements * sizeof(float),
+      node_.quotas->charge_bytes(source_.identity.uid, live.floats * sizeof(float),
                                  "a copy of the residuals of " + bucket_text(live.name), Holding::kSaving);
   if (!charge.ok()) {
     end(charge.status());
@@ -224,18 +224,18 @@ void StateSave::make_copy() {
   large_->copy = std::make_shared<Copy>();
   large_->copy->charge = std::move(*charge);
   node_.workshop.run(
-      [copy = large_->copy, elements = live.elements] {
+      [copy = large_->copy, floats = live.floats] {
         try {
-          copy->values.resize(elements);
+          copy->values.resize(floats);
         } catch (const std::bad_alloc&) {
           copy->values.clear();
         }
       },
-      [self = shared_from_this(), elements = live.elements, name = live.name] {
+      [self = shared_from_this(), floats = live.floats, name = live.name] {
         if (self->gave_up()) {
           return;
         }
-        if (self->large_->copy->values.size() != elements) {
+        if (self->large_->copy->values.size() != floats) {
           self->end(Status(Code::kResourceExhausted,
                            "no memory for a copy of the residuals of " + bucket_text(name)));
           return;
@@ -257,11 +257,10 @@ void StateSave::copy(uint64_t from) {
       source_.job, live.bucket,
       [to = &to, from, count, operations = live.operations,
        name = live.name](const compress::BucketReducer& reducer) {
-        const auto residual = reducer.residual();
-        if (reducer.stats().operations != operations || residual.size() != to->size()) {
+        if (reducer.stats().operations != operations || reducer.kept_floats() != to->size()) {
           return moved_on(name);
         }
-        std::copy_n(residual.data() + from, count, to->data() + from);
+        reducer.copy_kept(from, std::span(*to).subspan(from, count));
         return ok_status();
       },
       [self = shared_from_this(), next = from + count, name = live.name](const Status& status) {

@@ -45,7 +45,7 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
     uint32_t bucket = 0;
     std::string name;
     uint64_t operations = 0;  // committed when it was described
-    uint64_t elements = 0;    // of its residual
+    uint64_t floats = 0;      // of residual and momentum
     std::vector<compress::LayerState> layers;
   };
   struct Copy {  // of one bucket's residual

@@ -199,7 +199,7 @@ LayerState state_of(std::string name, std::vector<float> residual, double scale 
   LayerState state;
   state.name = std::move(name);
   state.elements = residual.size();
-  state.residual = std::make_shared<const std::vector<float>>(std::move(residual));
+  state.residual.memory = std::make_shared<const std::vector<float>>(std::move(residual));
   state.scale = scale;
   return state;
 }
@@ -223,9 +223,9 @@ TEST(LayerState, IsTakenWithoutACopy) {
   const float* const before = reducer->residual().data();
   const auto state = reducer->take_state();
   ASSERT_EQ(state.size(), 2U);
-  EXPECT_EQ(state[0].residual->data() + state[0].first, before);
-  EXPECT_EQ(state[1].residual, state[0].residual);
-  EXPECT_EQ(state[1].first, state[0].first + 5000);
+  EXPECT_EQ(state[0].residual.memory->data() + state[0].residual.first, before);
+  EXPECT_EQ(state[1].residual.memory, state[0].residual.memory);
+  EXPECT_EQ(state[1].residual.first, state[0].residual.first + 5000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(before) % 64, 0U);
 }
 
@@ -266,12 +266,9 @@ TEST(LayerState, ControllersAndTheWarmStartGoOn) {
   EXPECT_EQ(again[1].mean_square, state[0].mean_square);
 }
 
-TEST(LayerState, TheSameBucketGoesOnBitByBit) {
-  const CodecSettings settings = codec("laco", 0.02, 3);
-  const BucketShape shape = shape_of({20000, 50, 3000}, 1, 70000);
-  const auto make = [&] {
-    return std::move(make_compressor(shape, std::vector<CodecSettings>(3, settings))).value();
-  };
+// Runs a bucket of one node as a whole, and another that is rebuilt from its state again and again.
+void expect_going_on(const BucketShape& shape, const std::vector<CodecSettings>& settings) {
+  const auto make = [&] { return std::move(make_compressor(shape, settings)).value(); };
   auto whole = make();
   auto parts = make();
   std::vector<float> gradient(elements_of(shape));
@@ -282,7 +279,7 @@ TEST(LayerState, TheSameBucketGoesOnBitByBit) {
     if (step % 7 == 5) {
       const auto state = parts->take_state();
       parts = make();
-      ASSERT_EQ(parts->restore_state(state), 3U);
+      ASSERT_EQ(parts->restore_state(state), state.size());
       ASSERT_EQ(parts->stats().warm_stage, whole->stats().warm_stage);
     }
     std::generate(gradient.begin(), gradient.end(), [&] { return normal(random); });
@@ -298,6 +295,90 @@ TEST(LayerState, TheSameBucketGoesOnBitByBit) {
     whole->commit();
     parts->commit();
   }
+}
+
+TEST(LayerState, TheSameBucketGoesOnBitByBit) {
+  const BucketShape shape = shape_of({20000, 50, 3000}, 1, 70000);
+  for (const double momentum : {0.0, 0.9}) {
+    for (const char* const name : {"laco", "lads", "topk", "dropping"}) {
+      CodecSettings settings = codec(name, 0.02, 3);
+      settings.momentum = momentum;
+      for (const ThresholdScope scope : {ThresholdScope::kLayer, ThresholdScope::kBucket}) {
+        SCOPED_TRACE(std::string(name) + (momentum > 0 ? " with momentum" : "") +
+                     (scope == ThresholdScope::kBucket ? " for the bucket" : ""));
+        settings.scope = scope;
+        expect_going_on(shape, std::vector<CodecSettings>(3, settings));
+      }
+    }
+  }
+}
+
+TEST(LayerState, RandomRoundingGoesOnBitByBit) {
+  CodecSettings settings = codec("l8");
+  settings.rounding = Rounding::kStochastic;
+  expect_going_on(shape_of({20000, 50}, 1, 70000), std::vector<CodecSettings>(2, settings));
+}
+
+TEST(LayerState, HasTheMomentumOfExactLayersToo) {
+  std::vector<CodecSettings> settings(3, codec("none"));
+  settings[1].momentum = 0.9;
+  expect_going_on(shape_of({300, 200, 100}, 1, 70000), settings);
+  settings[2] = codec("laco", 0.02, 3);
+  settings[2].momentum = 0.5;
+  expect_going_on(shape_of({300, 200, 3000}, 1, 70000), settings);
+}
+
+// One node that sends everything at once: what comes out is the momentum.
+float sent_with_momentum(BucketReducer& reducer, uint64_t element, float gradient, double scale) {
+  std::vector<float> gradients(element + 1, gradient);
+  std::vector<float> result(element + 1);
+  std::vector<std::byte> out(70000);
+  const std::vector<const void*> locals = {gradients.data()};
+  const Segment segment = reducer.geometry().segments(0)[0];
+  EXPECT_TRUE(reducer.begin(operation(ReduceOp::kSum, 1, scale)).ok());
+  const auto hop = reducer.hop(segment, {}, locals, out.data());
+  EXPECT_TRUE(hop.ok() && reducer.decode(segment, std::span(out).first(hop->bytes), result.data()).ok());
+  reducer.commit();
+  return result[element];
+}
+
+TEST(LayerState, MomentumGoesToAnotherBucketAtItsLossScale) {
+  CodecSettings settings = codec("none");
+  settings.momentum = 0.5;
+  auto first = compressor({{"a", 100}}, settings);
+  EXPECT_EQ(sent_with_momentum(*first, 99, 8, 2), 8);
+  EXPECT_EQ(first->kept_floats(), 100U);
+  std::vector<float> kept(100);
+  first->copy_kept(0, kept);
+  EXPECT_EQ(kept[99], 8);
+  auto state = first->take_state();
+  ASSERT_EQ(state.size(), 1U);
+  EXPECT_FALSE(state[0].residual.kept);
+  auto second = compressor({{"x", 7}, {"a", 100}}, settings);
+  ASSERT_EQ(second->restore_state(state), 1U);
+  EXPECT_EQ(sent_with_momentum(*second, 106, 4, 1), 6);  // 4, and half of 8 / 2
+}
+
+TEST(LayerState, OfMomentumThatMakesNoSenseIsIgnored) {
+  CodecSettings settings = codec("l8");
+  settings.momentum = 0.5;
+  const auto with = [&](auto change) {
+    LayerState state = state_of("a", std::vector<float>(100, 2.0F));
+    state.velocity = {true, std::make_shared<const std::vector<float>>(100, 1.0F), 0};
+    change(state);
+    auto reducer = compressor({{"a", 100}}, settings);
+    const size_t restored = reducer->restore_state(std::vector{state});
+    EXPECT_EQ(reducer->residual()[99], restored == 1 ? 2.0F : 0.0F);
+    return restored;
+  };
+  EXPECT_EQ(with([](LayerState&) {}), 1U);
+  EXPECT_EQ(with([](LayerState& s) { s.velocity.memory = nullptr; }), 0U);
+  EXPECT_EQ(with([](LayerState& s) { s.velocity.first = 1; }), 0U);
+  EXPECT_EQ(with([](LayerState& s) {
+              s.velocity.memory = std::make_shared<const std::vector<float>>(100, HUGE_VALF);
+            }),
+            0U);
+  EXPECT_EQ(with([](LayerState& s) { s.residual.kept = s.velocity.kept = false; }), 0U);
 }
 
 TEST(LayerState, NothingIsKeptWhereThereIsNothingToLose) {
@@ -322,9 +403,9 @@ TEST(LayerState, WhatMakesNoSenseIsIgnoredLayerByLayer) {
   std::vector<float> infinite = good;
   infinite[0] = -HUGE_VALF;
   const std::vector<LayerState> hostile = {
-      with([](LayerState& s) { s.residual = nullptr; }),
-      with([](LayerState& s) { s.first = 1; }),
-      with([](LayerState& s) { s.first = UINT64_MAX; }),
+      with([](LayerState& s) { s.residual.memory = nullptr; }),
+      with([](LayerState& s) { s.residual.first = 1; }),
+      with([](LayerState& s) { s.residual.first = UINT64_MAX; }),
       with([](LayerState& s) { s.elements = 3001; }),
       with([](LayerState& s) { s.elements = UINT64_MAX; }),
       with([](LayerState& s) { s.elements = 0; }),

@@ -14,7 +14,7 @@ inline compress::LayerState layer_state(const std::string& name, std::vector<flo
   compress::LayerState state;
   state.name = name;
   state.elements = residual.size();
-  state.residual = std::make_shared<const std::vector<float>>(std::move(residual));
+  state.residual.memory = std::make_shared<const std::vector<float>>(std::move(residual));
   state.operations = 5;
   return state;
 }

@@ -191,7 +191,7 @@ TEST(Fresh, OfOneRankCountsForAllNodes) {
       compress::LayerState state;
       state.name = "w";
       state.elements = 2;
-      state.residual = std::make_shared<const std::vector<float>>(2, 1.5F);
+      state.residual.memory = std::make_shared<const std::vector<float>>(2, 1.5F);
       node->context->residuals->keep({7, "job", "0"}, "b0", {state});
       EXPECT_NE(node->context->pasts->find({7, "job", "0"}), nullptr);
     }

@@ -31,7 +31,7 @@ TEST(StateTransfer, WhatBucketsAndTheStoreHaveComesBackInAnotherDaemon) {
   EXPECT_EQ(sections[0].layers.at(0).name, "other");
   EXPECT_EQ(sections[1].bucket, "b0");
   ASSERT_EQ(sections[1].layers.size(), 2u);
-  EXPECT_THAT(*sections[1].layers[0].residual, ElementsAre(1, 2, 3));
+  EXPECT_THAT(*sections[1].layers[0].residual.memory, ElementsAre(1, 2, 3));
   EXPECT_EQ(sections[1].layers[0].operations, 5u);
 
   World world;
@@ -60,13 +60,36 @@ TEST(StateTransfer, LargeOnesGoWindowByWindowAndTheEngineIsAskedInTurns) {
   const Bytes bytes = trainer.save();
   EXPECT_EQ(trainer.parts, 3);
   EXPECT_GE(world.engine().looks, 6);
-  EXPECT_EQ(*parsed(bytes).at(0).layers.at(0).residual, values);
+  EXPECT_EQ(*parsed(bytes).at(0).layers.at(0).residual.memory, values);
   EXPECT_EQ(world.held(), held + kWindow) << "the copy is gone";
   World other;
   Trainer loading(other, 0);
   ASSERT_EQ(loading.load(bytes)["type"], "ok");
   ASSERT_EQ(loading.create("b0", {{"w", kLarge}})["type"], "bucket_created");
   EXPECT_EQ(other.engine().buckets.at(1)->reducer->residual()[kLarge - 1], values.back());
+}
+
+TEST(StateTransfer, TheMomentumOfExactLayersGoesToo) {
+  config::CompressionPolicy policy;
+  policy.defaults.codec = "none";
+  policy.defaults.momentum = 0.5;
+  World world;
+  world.coordinator->set_policy(config::policy_to_json(policy));
+  Trainer trainer(world, 0);
+  ASSERT_EQ(trainer.create("b0", {{"w", 300'000}})["type"], "bucket_created");
+  operate(*world.engine().buckets.at(1)->reducer, 300'000);
+  const Bytes bytes = trainer.save();
+  const auto sections = parsed(bytes);
+  ASSERT_TRUE(sections.at(0).layers.at(0).velocity.kept);
+  EXPECT_EQ(sections[0].layers[0].velocity.memory->back(), 0.3F);
+  World other;
+  other.coordinator->set_policy(config::policy_to_json(policy));
+  Trainer loading(other, 0);
+  ASSERT_EQ(loading.load(bytes)["type"], "ok");
+  ASSERT_EQ(loading.create("anything", {{"x", 5}, {"w", 300'000}})["type"], "bucket_created");
+  std::vector<float> kept(1);
+  other.engine().buckets.at(1)->reducer->copy_kept(300'004, kept);
+  EXPECT_EQ(kept[0], 0.3F);
 }
 
 TEST(StateTransfer, EachLocalRankGetsTheSameAndALaterLoadReplacesAnEarlierOne) {
@@ -82,7 +105,7 @@ TEST(StateTransfer, EachLocalRankGetsTheSameAndALaterLoadReplacesAnEarlierOne) {
   }
   const auto sections = world.node().residuals->copy(kJob);
   ASSERT_EQ(sections.size(), 1u) << "what was kept before is gone";
-  EXPECT_THAT(*sections[0].layers[0].residual, ElementsAre(1, 2, 3));
+  EXPECT_THAT(*sections[0].layers[0].residual.memory, ElementsAre(1, 2, 3));
 }
 
 TEST(StateTransfer, IsSavedBetweenOperationsOnly) {

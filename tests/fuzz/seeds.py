@@ -91,15 +91,18 @@ def arrivals() -> None:
 
 def states() -> None:
     """docs/state-format.md; the target puts the checksums right."""
-    def layer(name: bytes, values: list[float], pieces: list[tuple[int, float]], numbers: tuple = (1.0, 1.7, 0.1, 0.4)):
-        head = struct.pack("<4sIQ4dQII", b"GWLA", len(name), len(values), *numbers, 7, len(pieces), 0) + name
+    def layer(name: bytes, values: list[float], pieces: list[tuple[int, float]], numbers: tuple = (1.0, 1.7, 0.1, 0.4),
+              contents: int = 1):
+        head = struct.pack("<4sIQ4dQII", b"GWLA", len(name), len(values), *numbers, 7, len(pieces), contents)
+        head += (struct.pack("<fI", 0.01, 0) if contents else b"") + name
         head += b"".join(struct.pack("<Qd", *piece) for piece in pieces)
-        return head + bytes(4) + struct.pack(f"<{len(values)}f", *values) + bytes(4)
+        array = struct.pack(f"<{len(values)}f", *values) + bytes(4)
+        return head + bytes(4) + array * (2 if contents == 3 else 1)
 
     def section(name: bytes, *layers: bytes) -> bytes:
         return struct.pack("<4sII", b"GWBU", len(name), len(layers)) + name + bytes(4) + b"".join(layers)
 
-    def state(sections: list[bytes], layers: int, version: int = 1) -> bytes:
+    def state(sections: list[bytes], layers: int, version: int = 2) -> bytes:
         payload = b"".join(sections) + b"GWEN" + bytes(4)
         head = struct.pack("<8sIIQQQIIIII", b"GWSTATE\n", 0x0A0B0C0D, version, len(payload), layers, 3, len(sections),
                            2, 1, 4, 0)
@@ -111,7 +114,12 @@ def states() -> None:
     seed("state", "nothing", bytes([255, 1]) + state([], 0))
     seed("state", "unsealed", bytes([63, 0]) + whole)
     seed("state", "cut", bytes([0, 1]) + whole[:300])
-    seed("state", "version", bytes([0, 1]) + state([one], 2, 2))
+    seed("state", "version", bytes([0, 1]) + state([one], 2, 3))
+    seed("state", "old", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0, 2.0], [(2, 0.1)], contents=0))], 1, 1))
+    seed("state", "old_contents", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0], []))], 1, 1))
+    both = section(b"b", layer(b"w", [1.0, 2.0], [], contents=3), layer(b"norm", [3.0], [], contents=2))
+    seed("state", "momentum", bytes([9, 1]) + state([both], 2))
+    seed("state", "contents", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0], [], contents=4))], 1))
     seed("state", "layers", bytes([9, 1]) + state([one], 3))
     seed("state", "scale", bytes([9, 1]) + state([section(b"b", layer(b"w", [1.0], [], (0.0, 0, 0, 0)))], 1))
     seed("state", "infinite", bytes([9, 1]) + state([section(b"b", layer(b"w", [float("inf")], []))], 1))

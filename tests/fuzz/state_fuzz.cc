@@ -1,5 +1,6 @@
 // Arbitrary bytes as a compression state: refused or taken, alike in pieces of any size, never more memory
-// than was admitted; what is taken is written as the same bytes and fits into a bucket.
+// than was admitted; what is taken fits into a bucket and is written as the same bytes, or read again alike
+// if an older version has written it.
 //
 // Input: size of the pieces, whether checksums are put right (a byte each), then the state.
 #include <cmath>
@@ -21,6 +22,10 @@ namespace layout = state_layout;
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 20;
 
+bool is_version_1(const Bytes& bytes) {
+  return bytes.size() > 12 && bytes[12] == std::byte{1};
+}
+
 // Makes every checksum fit, as far as the bytes have the form of a state.
 class Sealer {
  public:
@@ -30,6 +35,7 @@ class Sealer {
     if (!record(layout::kHeaderBytes - layout::kCrcBytes)) {
       return;
     }
+    const size_t head = is_version_1(bytes_) ? layout::kLayerBytesOfVersion1 : layout::kLayerBytes;
     while (at_ + layout::kEndBytes < bytes_.size()) {
       const uint32_t mark = number(0);
       const uint64_t name = number(4);
@@ -37,13 +43,14 @@ class Sealer {
         if (!record(layout::kSectionBytes + name)) {
           return;
         }
-      } else if (mark != layout::kLayerMark || at_ + layout::kLayerBytes > bytes_.size()) {
+      } else if (mark != layout::kLayerMark || at_ + head > bytes_.size()) {
         return;
       } else {
         const auto elements = load<uint64_t>(bytes_.data() + at_ + 8);
-        const uint64_t pieces = number(layout::kLayerBytes - 8);
-        if (elements > bytes_.size() || !record(layout::kLayerBytes + name + pieces * layout::kPieceBytes) ||
-            !record(elements * sizeof(float))) {
+        const uint64_t pieces = number(layout::kPiecesAt);
+        const bool both = number(layout::kPiecesAt + 4) == (layout::kHasResidual | layout::kHasVelocity);
+        if (elements > bytes_.size() || !record(head + name + pieces * layout::kPieceBytes) ||
+            !record(elements * sizeof(float)) || (both && !record(elements * sizeof(float)))) {
           return;
         }
       }
@@ -95,6 +102,13 @@ Reading read(const Bytes& bytes, size_t piece) {
   return reading;
 }
 
+Bytes write(Reading& reading) {
+  StateWriter writer(reading.origin, std::move(reading.sections));
+  Bytes bytes(writer.total_bytes());
+  require(writer.fill(bytes) == bytes.size() && writer.done(), "it is written at once");
+  return bytes;
+}
+
 // It fits into a bucket of these layers.
 void restore(const StateSection& section) {
   BucketShape shape;
@@ -106,12 +120,15 @@ void restore(const StateSection& section) {
   CodecSettings laco;
   laco.codec = "laco";
   laco.dense_below = 64;
+  laco.momentum = 0.5;
   const std::vector<CodecSettings> settings(shape.layers.size(), laco);
   auto made = make_compressor(shape, settings);
   require(made.ok(), "its layers are possible");
   require((*made)->restore_state(section.layers) <= section.layers.size(), "no layer is restored twice");
-  for (const float value : (*made)->residual()) {
-    require(std::isfinite(value), "no residual is poisoned");
+  std::vector<float> kept((*made)->kept_floats());
+  (*made)->copy_kept(0, kept);
+  for (const float value : kept) {
+    require(std::isfinite(value), "neither residual nor momentum is poisoned");
   }
 }
 
@@ -141,10 +158,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const StateSection& section : whole.sections) {
     restore(section);
   }
-  StateWriter writer(whole.origin, std::move(whole.sections));
-  require(writer.total_bytes() == bytes.size(), "it is as long as it was");
-  Bytes again(bytes.size());
-  require(writer.fill(again) == again.size() && writer.done(), "it is written at once");
-  require(again == bytes, "there is one form of it");
+  const Bytes again = write(whole);
+  if (is_version_1(bytes)) {
+    Reading newer = read(again, again.size());
+    require(newer.status.ok() && write(newer) == again, "an older version is taken over");
+  } else {
+    require(again == bytes, "there is one form of it");
+  }
   return 0;
 }

@@ -16,6 +16,7 @@ struct SparseRule {
   double mean_square = 0;  // of this operation's scale; not above 0: the block's own
   uint32_t threshold = 0;  // magnitude bits, instead of alpha; 0: alpha's
   uint32_t cap = 1;        // most elements of the block
+  bool measure = false;    // the magnitudes of S are to be summed
   bool touched = false;    // the block's own mean square is that of the elements which are not zero
 };
 
@@ -41,6 +42,7 @@ struct BlockInput {
 struct BlockRecord {
   double square_sum = 0;     // of S
   double fresh_squares = 0;  // of the gradient, where its norm is wanted
+  double magnitude_sum = 0;  // of S, in operations that are observed for calibration
   double residual_sum = 0;   // squares of e'
   uint32_t sent = 0;         // elements
   uint32_t bytes = 0;        // of the encoded block

@@ -6,6 +6,7 @@
 
 #include "compress/accumulate.h"
 #include "compress/bitmap.h"
+#include "compress/codecs/magnitudes.h"
 #include "compress/cpu/fused.h"
 #include "compress/elias_fano.h"
 #include "compress/geometry.h"
@@ -245,6 +246,9 @@ Result<BlockOutcome> SparseCodec::hop(const BlockInput& input, std::byte* out, B
   const uint64_t phase = input.stream % input.sample_stride;
   for (size_t i = 0; i < input.samples.size(); ++i) {
     input.samples[i] = std::bit_cast<uint32_t>(input.next[i * input.sample_stride + phase]) & l8::kMagnitude;
+  }
+  if (input.rule->measure) {
+    record.magnitude_sum = magnitude_sum(input.next, input.elements);
   }
   BlockOutcome outcome;
   outcome.not_finite = !std::isfinite(record.square_sum);

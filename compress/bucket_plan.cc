@@ -23,10 +23,8 @@ uint32_t largest_block(const Layer& layer, const CodecSettings& settings) {
   return static_cast<uint32_t>(std::min<uint64_t>(row_of(layer, settings).block, layer.elements));
 }
 
-// Where the threshold of a step goes by the norm of the gradient of steps before.
 bool uses_fresh_norm(const CodecSettings& settings) {
-  return settings.norm_of == NormOf::kGradient && find_codec(settings.codec)->selection == Selection::kRms &&
-         settings.norm == NormChoice::kPrevious && !settings.sparse_rows;
+  return find_codec(settings.codec)->selection == Selection::kRms && goes_by_fresh_norm(settings);
 }
 
 Status refuse(const Layer& layer, const std::string& what) {

@@ -119,7 +119,7 @@ bool restore_norms(const LayerState& state, double factor, uint32_t index, const
 void restore_controller(const LayerState& state, double factor, uint32_t index, BucketPlan& plan,
                         Carried& carried) {
   SparseLayer& layer = plan.layers[index];
-  layer.control.restore(state.alpha);
+  layer.control.restore({state.alpha, state.dispersion, state.aimed});
   carried.sampled.restore(index, layer.elements, state.threshold * static_cast<float>(factor));
   if (restore_norms(state, factor * factor, index, plan, carried)) {
     return;
@@ -175,7 +175,9 @@ std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& ca
       squares += carried.piece_squares[p];
       kept.pieces.push_back({plan.pieces[p].elements, carried.piece_squares[p]});
     }
-    kept.alpha = sparse.control.alpha();
+    kept.alpha = sparse.control.state().alpha;
+    kept.dispersion = sparse.control.state().dispersion;
+    kept.aimed = sparse.control.state().aimed;
     kept.mean_square = squares / static_cast<double>(layer.elements);
     kept.squares = carried.layer_squares[layer.sparse];
     kept.threshold = carried.sampled.next(layer.sparse);

@@ -45,7 +45,8 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
       fresh_(plan_.largest_fresh),
       collected_(plan_),
       records_(plan_.blocks.size()),
-      aimed_(plan_.layers.size()) {
+      aimed_(plan_.layers.size()),
+      alphas_(plan_.layers.size()) {
   for (size_t i = 0; i < plan_.blocks.size(); ++i) {
     records_[i].sent = plan_.blocks[i].elements;
   }
@@ -71,7 +72,9 @@ Status Compressor::begin(const OperationSettings& settings) {
   factor_ = carried_.scale > 0 ? static_cast<float>(scale_ / carried_.scale) : 1.0F;
   inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
   for (size_t i = 0; i < plan_.layers.size(); ++i) {
-    aimed_[i] = settings.flush ? 1.0 : plan_.layers[i].control.density(committed(plan_.layers[i]));
+    const SparseLayer& layer = plan_.layers[i];
+    aimed_[i] = settings.flush ? 1.0 : layer.control.density(committed(layer));
+    alphas_[i] = aimed_[i] < 1 && layer.selection == Selection::kRms ? layer.control.alpha_for(aimed_[i]) : 0;
   }
   return ok_status();
 }
@@ -82,11 +85,12 @@ SparseRule Compressor::rule_for(const Block& block) const {
   const double density = aimed_[piece.layer];
   SparseRule rule;
   rule.dense = density >= 1;
+  rule.measure = measures(piece.layer);
   if (layer.selection == Selection::kTop) {
     rule.cap = static_cast<uint32_t>(std::ceil(density * block.elements));
     return rule;
   }
-  rule.alpha = layer.control.alpha();
+  rule.alpha = alphas_[piece.layer];
   rule.touched = layer.sparse_rows;
   rule.cap = layer.control.cap(block.elements, density);
   if (layer.selection == Selection::kSampled) {

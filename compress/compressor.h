@@ -68,6 +68,7 @@ class Compressor final : public BucketReducer {
   SparseRule rule_for(const Block& block) const;
   uint64_t committed(const SparseLayer& layer) const;
   uint32_t warm_stage() const;
+  bool measures(uint32_t layer) const;
   void settle_layer(uint32_t layer);
   void follow(double& mean, double squares) const;
 
@@ -81,6 +82,7 @@ class Compressor final : public BucketReducer {
 
   std::vector<BlockRecord> records_;  // of the operation in progress, by block
   std::vector<double> aimed_;         // density by sparse layer in the operation in progress
+  std::vector<double> alphas_;        // likewise
 
   uint64_t earlier_ =
       0;  // operations that another bucket has committed before: random draws go on from there

@@ -26,13 +26,21 @@ void Compressor::follow(double& mean, double squares) const {
 void Compressor::settle_layer(uint32_t index) {
   SparseLayer& layer = plan_.layers[index];
   double squares = 0;
+  double dispersion = 0;
   uint64_t sent = 0;
   for (uint32_t p = layer.first_piece; p < layer.first_piece + layer.pieces; ++p) {
     const SparsePiece& piece = plan_.pieces[p];
     double piece_sum = 0;
+    double piece_magnitudes = 0;
     for (uint32_t b = piece.first_block; b < piece.first_block + piece.blocks; ++b) {
       piece_sum += layer.norm_of == NormOf::kGradient ? records_[b].fresh_squares : records_[b].square_sum;
+      piece_magnitudes += records_[b].magnitude_sum;
       sent += records_[b].sent;
+    }
+    // A piece's threshold goes by its own norm, and along the ring the norms of pieces grow.
+    if (piece_sum > 0) {
+      const auto elements = static_cast<double>(piece.elements);
+      dispersion += piece_magnitudes * std::sqrt(elements / piece_sum);
     }
     follow(carried_.piece_squares[p], piece_sum);
     squares += piece_sum;
@@ -41,7 +49,15 @@ void Compressor::settle_layer(uint32_t index) {
   // A dense operation says nothing about alpha, nor does one in which there was nothing to send.
   if (layer.selection == Selection::kRms && aimed_[index] < 1 && squares > 0) {
     layer.control.adjust(static_cast<double>(sent) / static_cast<double>(layer.elements), aimed_[index]);
+  } else if (measures(index)) {
+    layer.control.observe(std::min(1.0, dispersion / static_cast<double>(layer.elements)));
   }
+}
+
+bool Compressor::measures(uint32_t index) const {
+  const SparseLayer& layer = plan_.layers[index];
+  return layer.selection == Selection::kRms && layer.control.wants_dispersion() && aimed_[index] >= 1 &&
+         !flush_;
 }
 
 void Compressor::commit() {

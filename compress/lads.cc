@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "compress/calibration.h"
+
 namespace gradwire::compress {
 namespace {
 
@@ -15,6 +17,8 @@ constexpr double kGain = 0.05;
 // A layer that never reaches its density (most of it zeros) must find back within some hundred operations.
 constexpr double kMinAlpha = 1e-3;
 constexpr double kMaxAlpha = 1e3;
+// Of a dense operation in the running mean, as norms have.
+constexpr double kDispersionWeight = 0.125;
 
 }  // namespace
 
@@ -22,7 +26,16 @@ LayerControl::LayerControl(const CodecSettings& settings, double target)
     : target_(target),
       cap_factor_(settings.density_cap),
       steps_per_stage_(settings.warm_start_steps),
-      current_norm_(settings.norm == NormChoice::kCurrent) {}
+      current_norm_(settings.norm == NormChoice::kCurrent),
+      calibration_(stage(0) == 0 ? calibration_of(settings) : Calibration::kNone) {}
+
+// Sparse rows have a norm of their own, without a share of the zeros; a sum without a residual is no walk.
+LayerControl::Calibration LayerControl::calibration_of(const CodecSettings& settings) {
+  if (goes_by_fresh_norm(settings)) {
+    return settings.error_feedback ? Calibration::kWalk : Calibration::kNone;
+  }
+  return settings.sparse_rows ? Calibration::kNone : Calibration::kDispersion;
+}
 
 uint32_t LayerControl::stage(uint64_t committed) const {
   if (steps_per_stage_ == 0) {
@@ -42,15 +55,39 @@ uint32_t LayerControl::cap(uint32_t elements, double density) const {
   return static_cast<uint32_t>(std::clamp(most, 1.0, std::max(1.0, static_cast<double>(elements))));
 }
 
-void LayerControl::adjust(double seen, double aimed) {
-  alpha_ =
-      std::clamp(alpha_ * exponential_near_zero(kGain * clipped_log(seen / aimed)), kMinAlpha, kMaxAlpha);
+void LayerControl::observe(double dispersion) {
+  double& mean = state_.dispersion;
+  if (dispersion > 0 && dispersion <= 1) {
+    mean = mean == 0 ? dispersion : mean + kDispersionWeight * (dispersion - mean);
+  }
 }
 
-void LayerControl::restore(double alpha) {
-  if (alpha > 0 && std::isfinite(alpha)) {
-    alpha_ = std::clamp(alpha, kMinAlpha, kMaxAlpha);
+double LayerControl::calibrated(double density) const {
+  return calibration_ == Calibration::kWalk ? walk_alpha(density)
+                                            : calibrated_alpha(state_.dispersion, density);
+}
+
+double LayerControl::alpha_for(double density) const {
+  if (calibration_ == Calibration::kNone || density == state_.aimed ||
+      (calibration_ == Calibration::kDispersion && state_.dispersion == 0)) {
+    return state_.alpha;
   }
+  return state_.aimed == 0 ? calibrated(density)
+                           : state_.alpha * (calibrated(density) / calibrated(state_.aimed));
+}
+
+void LayerControl::adjust(double seen, double aimed) {
+  const double moved = alpha_for(aimed) * exponential_near_zero(kGain * clipped_log(seen / aimed));
+  state_.alpha = std::clamp(moved, kMinAlpha, kMaxAlpha);
+  state_.aimed = aimed;
+}
+
+void LayerControl::restore(const State& state) {
+  if (state.alpha > 0 && std::isfinite(state.alpha)) {
+    state_.alpha = std::clamp(state.alpha, kMinAlpha, kMaxAlpha);
+  }
+  state_.dispersion = state.dispersion > 0 && state.dispersion <= 1 ? state.dispersion : 0;
+  state_.aimed = state.aimed > 0 && state.aimed < 1 ? state.aimed : 0;
 }
 
 double clipped_log(double ratio) {

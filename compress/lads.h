@@ -1,8 +1,9 @@
 // LADS: the density that a sparse layer aims at in an operation, and the loop that keeps it there.
 //
 // A layer's threshold is alpha times the root mean square of what it sums. The right alpha depends on how the
-// residual builds up, and no fixed one is safe, so it follows the density that was seen.
-// docs/architecture.md.
+// residual builds up, and no fixed one is safe, so it follows the density that was seen. After a dense stage
+// the first alpha is a calibrated one, and alpha moves by the ratio of calibrated ones whenever another
+// density is aimed at. docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,12 @@
 #include "compress/reducer.h"
 
 namespace gradwire::compress {
+
+// Whether thresholds go by the norm of the fresh gradient of operations before.
+constexpr bool goes_by_fresh_norm(const CodecSettings& settings) {
+  return settings.norm_of == NormOf::kGradient && settings.norm == NormChoice::kPrevious &&
+         !settings.sparse_rows;
+}
 
 class LayerControl {
  public:
@@ -23,20 +30,39 @@ class LayerControl {
   // Most elements of a block of `elements` at that density; at least 1.
   uint32_t cap(uint32_t elements, double density) const;
 
-  double alpha() const { return alpha_; }
+  // For an operation that aims at `density`, below 1.
+  double alpha_for(double density) const;
+  // Dense operations of the warm start are to be observed.
+  bool wants_dispersion() const { return calibration_ == Calibration::kDispersion; }
   bool current_norm() const { return current_norm_; }
 
-  // At a commit: the density that was seen, and the one that was aimed at. alpha moves by at most 5%.
+  // At the commit of a dense operation of the warm start: mean magnitude / root mean square of the values.
+  void observe(double dispersion);
+  // At a commit: the density that was seen, and the one that was aimed at. alpha moves by at most 5% from
+  // alpha_for(aimed).
   void adjust(double seen, double aimed);
-  // Goes on from another bucket's alpha; one that is not positive and finite changes nothing.
-  void restore(double alpha);
+
+  // What goes from bucket to bucket.
+  struct State {
+    double alpha = 1.7;
+    double dispersion = 0;  // running mean over dense operations; 0: none was observed
+    double aimed = 0;       // the density that alpha is for; 0: it has not been adjusted
+  };
+  const State& state() const { return state_; }
+  // What is out of its range counts as unknown.
+  void restore(const State& state);
 
  private:
+  enum class Calibration : uint8_t { kNone, kDispersion, kWalk };
+  static Calibration calibration_of(const CodecSettings& settings);
+  double calibrated(double density) const;
+
   double target_;
   double cap_factor_;
   uint32_t steps_per_stage_;
   bool current_norm_;
-  double alpha_ = 1.7;
+  Calibration calibration_;
+  State state_;
 };
 
 // Logarithm and exponential of basic operations only: a mathematical library may round differently from

@@ -136,9 +136,11 @@ struct LayerState {
   LayerValues velocity;                              // of momentum correction
   double scale = 1.0;                                // the loss scale that both are in
   double alpha = 0.0;                                // sparsity controller; 0: it has none
-  double mean_square = 0.0;                          // running mean of S^2 an element; 0: none yet
-  uint64_t operations = 0;                           // committed: where the warm start and random draws are
-  float threshold = 0;  // from a sample, for the next operation, at `scale`; 0: none
+  double dispersion = 0.0;   // mean|x| / rms(x) over dense operations, at most 1; 0: unknown
+  double aimed = 0.0;        // the density that alpha is for, below 1; 0: not adjusted yet
+  double mean_square = 0.0;  // running mean of S^2 an element; 0: none yet
+  uint64_t operations = 0;   // committed: where the warm start and random draws are
+  float threshold = 0;       // from a sample, for the next operation, at `scale`; 0: none
   // The controller's norms as they are; they go on exactly where a layer is cut into the same pieces.
   struct Piece {
     uint64_t elements = 0;

@@ -17,9 +17,10 @@ inline constexpr uint32_t kEndMark = 0x4e455747;      // "GWEN"
 
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kSectionBytes = 12;  // before its name
-inline constexpr size_t kLayerBytes = 72;    // before its name
+inline constexpr size_t kLayerBytes = 88;    // before its name
 inline constexpr size_t kLayerBytesOfVersion1 = 64;
 inline constexpr size_t kPiecesAt = 56;  // of a layer: how many pieces it has; then its contents
+inline constexpr size_t kReservedAt = 68;
 inline constexpr size_t kPieceBytes = 16;
 inline constexpr size_t kCrcBytes = 4;
 inline constexpr size_t kEndBytes = 8;

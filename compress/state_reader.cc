@@ -55,7 +55,9 @@ bool makes_sense(const LayerState& layer) {
   }
   return layer.scale > 0 && std::isfinite(layer.scale) && is_measure(layer.alpha) &&
          is_measure(layer.mean_square) && is_measure(layer.squares) && is_measure(layer.threshold) &&
-         layer.operations <= layout::kMaxOperations && (layer.pieces.empty() || elements == layer.elements);
+         is_measure(layer.dispersion) && layer.dispersion <= 1 && is_measure(layer.aimed) &&
+         layer.aimed < 1 && layer.operations <= layout::kMaxOperations &&
+         (layer.pieces.empty() || elements == layer.elements);
 }
 
 std::string hex(uint32_t value) {
@@ -226,7 +228,7 @@ Status StateReader::layer() {
   const auto pieces = load<uint32_t>(part_.data() + layout::kPiecesAt);
   const auto contents = load<uint32_t>(part_.data() + layout::kPiecesAt + sizeof(uint32_t));
   const bool old = layer_bytes_ == layout::kLayerBytesOfVersion1;
-  const uint32_t reserved = old ? 0 : load<uint32_t>(part_.data() + layer_bytes_ - sizeof(uint32_t));
+  const uint32_t reserved = old ? 0 : load<uint32_t>(part_.data() + layout::kReservedAt);
   if (mark != layout::kLayerMark) {
     return damaged("where the next layer should begin there is something else: its mark " +
                    is_not(mark, layout::kLayerMark));
@@ -271,6 +273,9 @@ Status StateReader::layer_name() {
     layer.residual.kept = (contents & layout::kHasResidual) != 0;
     layer.velocity.kept = (contents & layout::kHasVelocity) != 0;
     layer.threshold = numbers.next<float>();
+    numbers.next<uint32_t>();
+    layer.dispersion = numbers.next<double>();
+    layer.aimed = numbers.next<double>();
   }
   layer.name = text_at(part_, layer_bytes_, name);
   Numbers pieces(part_, layer_bytes_ + name);

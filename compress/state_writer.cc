@@ -120,6 +120,8 @@ void StateWriter::begin_layer(const LayerState& layer) {
       (layer.residual.kept ? layout::kHasResidual : 0) | (layer.velocity.kept ? layout::kHasVelocity : 0));
   put(head_, layer.threshold);
   put(head_, uint32_t{0});
+  put(head_, layer.dispersion);
+  put(head_, layer.aimed);
   put_text(head_, layer.name);
   for (const LayerState::Piece& piece : layer.pieces) {
     put(head_, piece.elements);

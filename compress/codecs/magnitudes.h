@@ -1,4 +1,4 @@
-// The mean magnitude of a block, for the codecs that send signs.
+// Magnitudes of a block, for the codecs that send signs and for calibration.
 #pragma once
 
 #include <array>

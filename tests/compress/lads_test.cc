@@ -28,13 +28,13 @@ TEST(Lads, LogarithmAndExponentialAgreeWithTheLibrary) {
 
 TEST(Lads, AlphaStartsAt1Point7AndMovesByAtMostFivePerCent) {
   LayerControl layer = control(0.01, 0);
-  EXPECT_EQ(layer.alpha(), 1.7);
+  EXPECT_EQ(layer.state().alpha, 1.7);
   layer.adjust(1.0, 0.01);
-  EXPECT_NEAR(layer.alpha(), 1.7 * std::exp(0.05), 1e-14);
+  EXPECT_NEAR(layer.state().alpha, 1.7 * std::exp(0.05), 1e-14);
   layer.adjust(0.0, 0.01);
-  EXPECT_NEAR(layer.alpha(), 1.7, 1e-14);
+  EXPECT_NEAR(layer.state().alpha, 1.7, 1e-14);
   layer.adjust(0.02, 0.01);
-  EXPECT_NEAR(layer.alpha(), 1.7 * std::exp(0.05 * std::log(2.0)), 1e-14);
+  EXPECT_NEAR(layer.state().alpha, 1.7 * std::exp(0.05 * std::log(2.0)), 1e-14);
 }
 
 TEST(Lads, StagesStopAtTheTarget) {

@@ -42,6 +42,8 @@ std::vector<StateSection> sections() {
   sparse.squares = 0.3;
   sparse.pieces = {{2, 0.1}, {3, 0.2}};
   sparse.threshold = 1e-41F;
+  sparse.dispersion = 0.7;
+  sparse.aimed = 0.25;
   sparse.velocity = {true, std::make_shared<const std::vector<float>>(std::vector<float>{0, 1, 2, 3, 4, 5}),
                      1};
   LayerState inner = layer("fc.bias", {9, 8, 7, 6});
@@ -136,6 +138,7 @@ TEST(StateFormat, WhatIsWrittenIsReadInPiecesOfAnySize) {
         EXPECT_EQ(a.operations, b.operations);
         EXPECT_EQ(std::tie(a.elements, a.scale, a.alpha, a.mean_square, a.squares, a.threshold),
                   std::tie(b.elements, b.scale, b.alpha, b.mean_square, b.squares, b.threshold));
+        EXPECT_EQ(std::tie(a.dispersion, a.aimed), std::tie(b.dispersion, b.aimed));
         ASSERT_EQ(a.pieces.size(), b.pieces.size());
         for (size_t p = 0; p < a.pieces.size(); ++p) {
           EXPECT_EQ(a.pieces[p].elements, b.pieces[p].elements);
@@ -331,7 +334,7 @@ TEST(StateFormat, DamagedHeadsAreToldByWhatIsThereAndWhatShouldBe) {
   EXPECT_THAT(message(kLayer + kPiecesAt, 65537),
               AllOf(HasSubstr("65537 pieces"), HasSubstr("at most 65536")));
   EXPECT_THAT(message(kLayer + kPiecesAt + 4, 4), AllOf(HasSubstr("contents"), HasSubstr("0x00000004")));
-  EXPECT_THAT(message(kLayer + kLayerBytes - 4, 2), HasSubstr("reserved bytes of 0x00000002"));
+  EXPECT_THAT(message(kLayer + state_layout::kReservedAt, 2), HasSubstr("reserved bytes of 0x00000002"));
   EXPECT_THAT(message(kLayer + kLayerBytes, 2), HasSubstr("checksum of the layer after it is 0x"));
 }
 
@@ -348,6 +351,8 @@ TEST(StateFormat, NumbersThatMakeNoSenseAreRefusedUnderGoodChecksums) {
   refused([&](LayerState& state) { state.scale = nan; });
   refused([](LayerState& state) { state.alpha = -1; });
   refused([](LayerState& state) { state.threshold = -1; });
+  refused([](LayerState& state) { state.dispersion = 1.1; });
+  refused([](LayerState& state) { state.aimed = 1; });
   refused([](LayerState& state) { state.threshold = std::numeric_limits<float>::infinity(); });
   refused([](LayerState& state) {
     state.velocity.memory = std::make_shared<const std::vector<float>>(

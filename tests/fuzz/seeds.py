@@ -94,7 +94,7 @@ def states() -> None:
     def layer(name: bytes, values: list[float], pieces: list[tuple[int, float]], numbers: tuple = (1.0, 1.7, 0.1, 0.4),
               contents: int = 1):
         head = struct.pack("<4sIQ4dQII", b"GWLA", len(name), len(values), *numbers, 7, len(pieces), contents)
-        head += (struct.pack("<fI", 0.01, 0) if contents else b"") + name
+        head += (struct.pack("<fIdd", 0.01, 0, 0.75, 0.01) if contents else b"") + name
         head += b"".join(struct.pack("<Qd", *piece) for piece in pieces)
         array = struct.pack(f"<{len(values)}f", *values) + bytes(4)
         return head + bytes(4) + array * (2 if contents == 3 else 1)

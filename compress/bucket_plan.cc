@@ -1,6 +1,7 @@
 #include "compress/bucket_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "compress/codecs/magnitudes.h"
@@ -15,16 +16,25 @@ const CodecRow& row_of(const Layer& layer, const CodecSettings& settings) {
   return layer.elements < settings.dense_below && !row.small.empty() ? *find_codec(row.small) : row;
 }
 
+// A raw run that is clipped is cut into blocks of at most so many elements.
+constexpr uint32_t kClippedRawBlock = 65536;
+
 constexpr bool is_sparse(const CodecRow& row) {
   return row.selection != Selection::kAll;
 }
 
-uint32_t largest_block(const Layer& layer, const CodecSettings& settings) {
-  return static_cast<uint32_t>(std::min<uint64_t>(row_of(layer, settings).block, layer.elements));
-}
-
 bool uses_fresh_norm(const CodecSettings& settings) {
   return find_codec(settings.codec)->selection == Selection::kRms && goes_by_fresh_norm(settings);
+}
+
+// Elements of a layer's largest block, if gradients of its blocks are gathered in scratch; else 0.
+uint32_t gathered_block(const Layer& layer, const CodecSettings& settings) {
+  const CodecRow& row = row_of(layer, settings);
+  if (settings.clip_norm == 0 && !(is_sparse(row) && uses_fresh_norm(settings))) {
+    return 0;
+  }
+  const uint64_t most = row.make == nullptr ? kClippedRawBlock : row.block;
+  return static_cast<uint32_t>(std::min(most, layer.elements));
 }
 
 Status refuse(const Layer& layer, const std::string& what) {
@@ -122,6 +132,7 @@ class Planner {
     for (size_t i = 0; i < settings_.size(); ++i) {
       const CodecRow& row = row_of(shape_.layers[i], settings_[i]);
       plan_.has_momentum |= settings_[i].momentum > 0;
+      plan_.largest_fresh = std::max(plan_.largest_fresh, gathered_block(shape_.layers[i], settings_[i]));
       const auto number = static_cast<uint64_t>(&row - codec_table().data());
       const uint64_t steps = row.rounds ? settings_[i].steps_per_octave : 0;
       plan_.wire_variant = scramble(plan_.wire_variant + number + (steps << 32));
@@ -173,8 +184,6 @@ class Planner {
       layer.sparse_rows = settings.sparse_rows;
       layer.elements = shape_.layers[i].elements;
       layer.norm_of = uses_fresh_norm(settings) ? NormOf::kGradient : NormOf::kSum;
-      plan_.largest_fresh = std::max(
-          plan_.largest_fresh, uses_fresh_norm(settings) ? largest_block(shape_.layers[i], settings) : 0);
       plan_.layers.push_back(layer);
     }
   }
@@ -183,9 +192,11 @@ class Planner {
     const uint16_t codec = codec_of_[layer];
     const auto momentum = static_cast<float>(settings_[layer].momentum);
     if (codec == 0) {
-      if (momentum != raw_momentum_) {
+      const double clip = clip_of(layer);
+      if (momentum != raw_momentum_ || clip > 0 || raw_clip_ > 0) {
         flush_raw();
         raw_momentum_ = momentum;
+        raw_clip_ = clip;
       }
       raw_run_ += elements;
       return;
@@ -204,8 +215,9 @@ class Planner {
     for (uint64_t done = 0; done < elements; done += step) {
       const uint64_t count = std::min(step, elements - done);
       builder_.add_block(count, plan_.codecs[codec]->max_bytes(count));
-      plan_.blocks.push_back(
-          {at_, static_cast<uint32_t>(count), piece, codec, settings_[layer].error_feedback, momentum});
+      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), piece, codec,
+                              settings_[layer].error_feedback, momentum,
+                              clip_of(layer) * std::sqrt(static_cast<double>(count))});
       if (sparse_layer) {
         plan_.pieces.back().blocks += 1;
       }
@@ -213,10 +225,18 @@ class Planner {
     }
   }
 
+  // What an element's share of the layer's bound is, as a root of a mean square.
+  double clip_of(size_t layer) const {
+    const double elements = static_cast<double>(shape_.layers[layer].elements);
+    return settings_[layer].clip_norm / std::sqrt(elements * shape_.nodes);
+  }
+
   void flush_raw() {
     while (raw_run_ > 0) {
-      const uint64_t count = builder_.add_raw(raw_run_, sizeof(float));
-      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true, raw_momentum_});
+      const uint64_t most = raw_clip_ > 0 ? std::min<uint64_t>(raw_run_, kClippedRawBlock) : raw_run_;
+      const uint64_t count = builder_.add_raw(most, sizeof(float));
+      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true, raw_momentum_,
+                              raw_clip_ * std::sqrt(static_cast<double>(count))});
       at_ += count;
       raw_run_ -= count;
     }
@@ -229,7 +249,8 @@ class Planner {
   std::vector<uint16_t> codec_of_;   // by layer, into plan_.codecs
   std::vector<uint32_t> sparse_of_;  // by layer, into plan_.layers
   uint64_t at_ = 0;                  // first element that is in no block yet
-  float raw_momentum_ = 0;           // of that run
+  float raw_momentum_ = 0;           // of the raw run
+  double raw_clip_ = 0;              // likewise, as clip_of() has it
   uint64_t raw_run_ = 0;             // raw elements from at_ on that wait for their run's end
 };
 
@@ -268,6 +289,10 @@ Status check_settings(const BucketShape& shape, std::span<const CodecSettings> s
     if (!(s.momentum >= 0 && s.momentum < 1)) {
       return refuse(layer, "momentum " + std::to_string(s.momentum) + " is not at least 0 and below 1");
     }
+    if (!(s.clip_norm >= 0 && s.clip_norm <= 1e9)) {
+      return refuse(layer, "clip_norm " + std::to_string(s.clip_norm) +
+                               " is not between 0 and 1e9; use 0 to clip nothing");
+    }
     if (s.steps_per_octave != 8 && s.steps_per_octave != 16) {
       return refuse(layer, "steps_per_octave " + std::to_string(s.steps_per_octave) + " is neither 8 nor 16");
     }
@@ -304,8 +329,7 @@ uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> set
     elements += layer.elements;
     momentum |= settings[i].momentum > 0;
     samples += row.selection == Selection::kSampled ? most_samples(layer.elements) : 0;
-    fresh = std::max(fresh,
-                     is_sparse(row) && uses_fresh_norm(settings[i]) ? largest_block(layer, settings[i]) : 0);
+    fresh = std::max(fresh, gathered_block(layer, settings[i]));
   }
   const CodecUses uses(shape, settings);
   uint64_t scratch = 0;

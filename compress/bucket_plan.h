@@ -25,6 +25,7 @@ struct Block {
   uint16_t codec = 0;         // into BucketPlan::codecs; 0: raw
   bool keeps = true;          // what is not sent stays in the residual
   float momentum = 0;
+  double clip = 0;  // most of the L2 norm of what a node's gradient adds to the result; 0: any
 };
 
 // The part of a sparse layer inside one chunk.
@@ -69,7 +70,7 @@ struct BucketPlan {
   bool has_residual = false;
   std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
   uint32_t largest_coded = 0;                       // elements of the largest block that has a codec
-  uint32_t largest_fresh = 0;                       // of the largest block whose gradient's norm is wanted
+  uint32_t largest_fresh = 0;                       // of the largest whose gradient is gathered in scratch
   bool has_momentum = false;
   uint32_t nodes = 1, node = 0;
   bool direct = false;   // shares go straight to the owner of their chunk

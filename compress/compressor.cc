@@ -71,6 +71,7 @@ Status Compressor::begin(const OperationSettings& settings) {
   flush_ = settings.flush;
   factor_ = carried_.scale > 0 ? static_cast<float>(scale_ / carried_.scale) : 1.0F;
   inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
+  clip_scale_ = scale_ * (settings.op == ReduceOp::kAverage ? settings.ranks : 1);
   for (size_t i = 0; i < plan_.layers.size(); ++i) {
     const SparseLayer& layer = plan_.layers[i];
     aimed_[i] = settings.flush ? 1.0 : layer.control.density(committed(layer));
@@ -131,22 +132,44 @@ Result<BlockOutcome> Compressor::hop_raw(uint32_t index, const Sources& sources,
   return outcome;
 }
 
-// What the sum takes from the local ranks, as one array of the block's elements: their gradients, with
-// momentum where the layer has it. Null: the codec adds the gradients itself.
+// A layer's norm is known only when all of it has been read, and what has been read cannot be read again: so
+// each block is held to its share of the layer's bound, whatever the others are.
+void Compressor::gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh) {
+  std::fill_n(fresh, block.elements, 0.0F);
+  add_locals(locals, block.first, fresh, block.elements);
+  const double squares = square_sum(fresh, block.elements);
+  const double bound = block.clip * clip_scale_;
+  // What is not finite stays so: the operation has no result then.
+  if (squares > bound * bound && std::isfinite(squares)) {
+    multiply(fresh, static_cast<float>(bound / std::sqrt(squares)), fresh, block.elements);
+  }
+}
+
+// What the sum takes from the local ranks, as one array of the block's elements: their gradients, clipped and
+// with momentum where the layer has these. Null: the codec adds the gradients itself.
 const void* Compressor::gather(const Block& block, std::span<const void* const> locals, BlockRecord& record) {
   const bool norm =
       block.piece != kNoPiece && plan_.layers[plan_.pieces[block.piece].layer].norm_of == NormOf::kGradient;
-  if (block.momentum == 0 && !norm) {
+  if (block.momentum == 0 && block.clip == 0 && !norm) {
     return nullptr;
   }
   float* fresh = fresh_.data();
-  if (block.momentum > 0) {
-    fresh = next_velocity_.data() + block.first;
-    multiply(carried_.velocity.data() + block.first, block.momentum * factor_, fresh, block.elements);
-  } else {
-    std::fill_n(fresh, block.elements, 0.0F);
+  if (block.clip > 0) {
+    gather_clipped(block, locals, fresh);
   }
-  add_locals(locals, block.first, fresh, block.elements);
+  if (block.momentum > 0) {
+    float* const velocity = next_velocity_.data() + block.first;
+    multiply(carried_.velocity.data() + block.first, block.momentum * factor_, velocity, block.elements);
+    if (block.clip > 0) {
+      add(velocity, fresh, velocity, block.elements);
+    } else {
+      add_locals(locals, block.first, velocity, block.elements);
+    }
+    fresh = velocity;
+  } else if (block.clip == 0) {
+    std::fill_n(fresh, block.elements, 0.0F);
+    add_locals(locals, block.first, fresh, block.elements);
+  }
   record.fresh_squares = norm ? square_sum(fresh, block.elements) : 0;
   return fresh;
 }

@@ -64,6 +64,7 @@ class Compressor final : public BucketReducer {
   Result<BlockOutcome> hop_raw(uint32_t index, const Sources& sources, std::byte* out);
   Result<BlockOutcome> hop_coded(uint32_t index, const Sources& sources, std::byte* out);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);
+  void gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh);
   const void* gather(const Block& block, std::span<const void* const> locals, BlockRecord& record);
   SparseRule rule_for(const Block& block) const;
   uint64_t committed(const SparseLayer& layer) const;
@@ -90,6 +91,7 @@ class Compressor final : public BucketReducer {
   bool flush_ = false;
   float factor_ = 1;         // on the residual
   float inverse_ranks_ = 1;  // factor on the result
+  double clip_scale_ = 1;    // of bounds on the result in what a node adds to it
   double hop_factor_ = 1;    // of the segment in progress, on mean squares of gradients
   CompressionStats stats_;
 };

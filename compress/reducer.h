@@ -72,6 +72,10 @@ struct CodecSettings {
   // gradient instead of the gradient, and u is zeroed where a sparse block sends. The optimiser's own
   // momentum is off.
   double momentum = 0;
+  // [0, 1e9]; 0: off. Local clipping: no block of a node's fresh gradient, before momentum, adds more to the
+  // result than clip_norm * sqrt(elements of the block / elements of the layer / nodes) in L2, so no layer
+  // more than clip_norm / sqrt(nodes). In units of the unscaled result.
+  double clip_norm = 0;
 };
 
 // A run of whole blocks of one chunk: what one message carries.

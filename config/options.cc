@@ -368,6 +368,17 @@ constexpr Option kOptions[] = {
      "Momentum correction: the daemon keeps the momentum, before it compresses, and the optimiser's own is "
      "off. 0: none.",
      FIELD(compression.defaults.momentum)},
+    {"compression.clip_norm",
+     Type::kNumber,
+     0,
+     1e9,
+     {},
+     "1",
+     "",
+     "Local clipping, before momentum: no node adds more to a layer's result, in L2, than this divided by "
+     "the "
+     "square root of the number of nodes. Each block is held to its share by elements. 0: none.",
+     FIELD(compression.defaults.clip_norm)},
     {"compression.rules",
      Type::kRules,
      0,

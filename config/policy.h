@@ -28,6 +28,7 @@ struct PolicySettings {
   std::string norm_of = "sum";            // sum, gradient
   std::string sparse_rows = "off";        // on, off
   double momentum = 0;                    // momentum correction; 0 = none
+  double clip_norm = 0;                   // of the result, by layer; 0 = no clipping
   bool operator==(const PolicySettings&) const = default;
 };
 
@@ -47,6 +48,7 @@ struct PolicyOverrides {
   std::optional<std::string> norm_of;
   std::optional<std::string> sparse_rows;
   std::optional<double> momentum;
+  std::optional<double> clip_norm;
   bool operator==(const PolicyOverrides&) const = default;
 };
 
@@ -88,6 +90,7 @@ void for_each_policy_setting(Visit visit) {
   visit("norm_of", &PolicySettings::norm_of, &PolicyOverrides::norm_of);
   visit("sparse_rows", &PolicySettings::sparse_rows, &PolicyOverrides::sparse_rows);
   visit("momentum", &PolicySettings::momentum, &PolicyOverrides::momentum);
+  visit("clip_norm", &PolicySettings::clip_norm, &PolicyOverrides::clip_norm);
 }
 
 }  // namespace gradwire::config

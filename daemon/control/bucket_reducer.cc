@@ -24,6 +24,7 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   settings.norm_of = policy.norm_of == "gradient" ? compress::NormOf::kGradient : compress::NormOf::kSum;
   settings.sparse_rows = policy.sparse_rows == "on";
   settings.momentum = policy.momentum;
+  settings.clip_norm = policy.clip_norm;
   return settings;
 }
 

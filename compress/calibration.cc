@@ -13,23 +13,23 @@ double dispersion_of(double n) {
   return std::exp(lgamma(2 * n) - 0.5 * (lgamma(n) + lgamma(3 * n)));
 }
 
+}  // namespace
+
 double shape_of(double dispersion) {
+  const double rounded = std::round(dispersion * 1024) / 1024;
   double low = 0.25;
   double high = 5;
   for (int i = 0; i < 50; ++i) {
     const double middle = 0.5 * (low + high);
-    (dispersion_of(middle) > dispersion ? low : high) = middle;
+    (dispersion_of(middle) > rounded ? low : high) = middle;
   }
   return 0.5 * (low + high);
 }
 
-}  // namespace
-
-double calibrated_alpha(double dispersion, double density) {
+double shape_alpha(double shape, double density) {
   using boost::math::lgamma;
-  const double n = shape_of(std::round(dispersion * 1024) / 1024);
-  const double x = boost::math::gamma_q_inv(n, std::clamp(density, 1e-9, 0.999));
-  const double alpha = std::pow(x, n) * std::exp(0.5 * (lgamma(n) - lgamma(3 * n)));
+  const double x = boost::math::gamma_q_inv(shape, std::clamp(density, 1e-9, 0.999));
+  const double alpha = std::pow(x, shape) * std::exp(0.5 * (lgamma(shape) - lgamma(3 * shape)));
   return std::clamp(std::round(alpha * 256) / 256, 0.1, 2.4);
 }
 

@@ -1,4 +1,5 @@
-// Which threshold leaves which density of a sparse layer: where the loop that follows the density starts.
+// Which threshold leaves which density of a sparse layer: where the loop that follows the density starts. All
+// of it may be called from any thread.
 #pragma once
 
 namespace gradwire::compress {
@@ -13,7 +14,11 @@ namespace gradwire::compress {
 //
 // The dispersion is rounded to a multiple of 1/1024 and the result as said, so that the last bits of a
 // mathematical library, which are not the same on every machine, do not get into a run.
-double calibrated_alpha(double dispersion, double density);
+double shape_of(double dispersion);  // 1/beta
+double shape_alpha(double shape, double density);
+inline double calibrated_alpha(double dispersion, double density) {
+  return shape_alpha(shape_of(dispersion), density);
+}
 
 // The same in units of the fresh gradient's root mean square, in the steady state with a residual: an element
 // is a random walk until it leaves +-alpha, which takes (alpha + 0.583)^2 steps (the 0.583 is how far a

@@ -20,14 +20,41 @@ constexpr double kMaxAlpha = 1e3;
 // Of a dense operation in the running mean, as norms have.
 constexpr double kDispersionWeight = 0.125;
 
+// By multiplications only, for the sake of equal runs.
+double power_of(double base, uint64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    result *= exponent % 2 == 1 ? base : 1;
+    base *= base;
+  }
+  return result;
+}
+
+// The factor that makes `share` in so many steps; share is below 1.
+double root_of(double share, uint64_t steps) {
+  double low = 0;
+  double high = 1;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (low + high);
+    (power_of(middle, steps) < share ? low : high) = middle;
+  }
+  return high;
+}
+
 }  // namespace
 
 LayerControl::LayerControl(const CodecSettings& settings, double target)
     : target_(target),
       cap_factor_(settings.density_cap),
-      steps_per_stage_(settings.warm_start_steps),
+      steps_(settings.warm_start_steps),
+      dense_steps_(std::max(1U, settings.warm_start_steps / 5)),
+      warm_start_(settings.warm_start),
       current_norm_(settings.norm == NormChoice::kCurrent),
-      calibration_(stage(0) == 0 ? calibration_of(settings) : Calibration::kNone) {}
+      calibration_(stage(0) == 0 ? calibration_of(settings) : Calibration::kNone) {
+  if (warm_start_ == WarmStart::kExponential && steps_ > dense_steps_ && target_ < kStages[1]) {
+    decay_ = root_of(target_ / kStages[1], steps_ - dense_steps_);
+  }
+}
 
 // Sparse rows have a norm of their own, without a share of the zeros; a sum without a residual is no walk.
 LayerControl::Calibration LayerControl::calibration_of(const CodecSettings& settings) {
@@ -38,16 +65,29 @@ LayerControl::Calibration LayerControl::calibration_of(const CodecSettings& sett
 }
 
 uint32_t LayerControl::stage(uint64_t committed) const {
-  if (steps_per_stage_ == 0) {
+  if (steps_ == 0) {
     return kTargetReached;
   }
-  const uint64_t stage = committed / steps_per_stage_;
+  if (warm_start_ == WarmStart::kExponential) {
+    return target_ >= 1                                         ? kTargetReached
+           : committed < dense_steps_                           ? 0
+           : committed < steps_ && decayed(committed) > target_ ? 1
+                                                                : kTargetReached;
+  }
+  const uint64_t stage = committed / steps_;
   return stage < kStages.size() && kStages[stage] > target_ ? static_cast<uint32_t>(stage) : kTargetReached;
+}
+
+double LayerControl::decayed(uint64_t committed) const {
+  return std::max(target_, kStages[1] * power_of(decay_, committed - dense_steps_));
 }
 
 double LayerControl::density(uint64_t committed) const {
   const uint32_t at = stage(committed);
-  return at == kTargetReached ? target_ : kStages[at];
+  if (at == kTargetReached) {
+    return target_;
+  }
+  return at > 0 && warm_start_ == WarmStart::kExponential ? decayed(committed) : kStages[at];
 }
 
 uint32_t LayerControl::cap(uint32_t elements, double density) const {
@@ -59,26 +99,32 @@ void LayerControl::observe(double dispersion) {
   double& mean = state_.dispersion;
   if (dispersion > 0 && dispersion <= 1) {
     mean = mean == 0 ? dispersion : mean + kDispersionWeight * (dispersion - mean);
+    shape_ = shape_of(mean);
   }
+}
+
+bool LayerControl::calibrated() const {
+  return calibration_ == Calibration::kWalk ||
+         (calibration_ == Calibration::kDispersion && state_.dispersion > 0);
 }
 
 double LayerControl::calibrated(double density) const {
-  return calibration_ == Calibration::kWalk ? walk_alpha(density)
-                                            : calibrated_alpha(state_.dispersion, density);
+  return calibration_ == Calibration::kWalk ? walk_alpha(density) : shape_alpha(shape_, density);
 }
 
 double LayerControl::alpha_for(double density) const {
-  if (calibration_ == Calibration::kNone || density == state_.aimed ||
-      (calibration_ == Calibration::kDispersion && state_.dispersion == 0)) {
+  if (density == state_.aimed || !calibrated()) {
     return state_.alpha;
   }
-  return state_.aimed == 0 ? calibrated(density)
-                           : state_.alpha * (calibrated(density) / calibrated(state_.aimed));
+  return calibrated_ == 0 ? calibrated(density) : state_.alpha * (calibrated(density) / calibrated_);
 }
 
 void LayerControl::adjust(double seen, double aimed) {
   const double moved = alpha_for(aimed) * exponential_near_zero(kGain * clipped_log(seen / aimed));
   state_.alpha = std::clamp(moved, kMinAlpha, kMaxAlpha);
+  if (state_.aimed != aimed && calibrated()) {
+    calibrated_ = calibrated(aimed);
+  }
   state_.aimed = aimed;
 }
 
@@ -88,6 +134,8 @@ void LayerControl::restore(const State& state) {
   }
   state_.dispersion = state.dispersion > 0 && state.dispersion <= 1 ? state.dispersion : 0;
   state_.aimed = state.aimed > 0 && state.aimed < 1 ? state.aimed : 0;
+  shape_ = state_.dispersion > 0 ? shape_of(state_.dispersion) : 0;
+  calibrated_ = state_.aimed > 0 && calibrated() ? calibrated(state_.aimed) : 0;
 }
 
 double clipped_log(double ratio) {

@@ -25,7 +25,7 @@ class LayerControl {
 
   // The share of elements to send after `committed` operations; 1 means dense.
   double density(uint64_t committed) const;
-  // 0 is the dense stage; 255 when the target is reached.
+  // 0 is the dense stage, 1 all of an exponential decay; 255 when the target is reached.
   uint32_t stage(uint64_t committed) const;
   // Most elements of a block of `elements` at that density; at least 1.
   uint32_t cap(uint32_t elements, double density) const;
@@ -55,14 +55,22 @@ class LayerControl {
  private:
   enum class Calibration : uint8_t { kNone, kDispersion, kWalk };
   static Calibration calibration_of(const CodecSettings& settings);
+  bool calibrated() const;
   double calibrated(double density) const;
+
+  double decayed(uint64_t committed) const;
 
   double target_;
   double cap_factor_;
-  uint32_t steps_per_stage_;
+  uint32_t steps_;
+  uint32_t dense_steps_;
+  WarmStart warm_start_;
+  double decay_ = 1;  // factor of an operation on the density, of an exponential warm start
   bool current_norm_;
   Calibration calibration_;
   State state_;
+  double shape_ = 0;       // that follows from state_.dispersion
+  double calibrated_ = 0;  // alpha for state_.aimed; 0: one of both is not known
 };
 
 // Logarithm and exponential of basic operations only: a mathematical library may round differently from

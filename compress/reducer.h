@@ -47,6 +47,9 @@ enum class NormOf : uint8_t { kSum, kGradient };
 // Of the codecs that offer the choice. Stochastic rounding has no bias, but twice the mean square of the
 // error.
 enum class Rounding : uint8_t { kNearest, kStochastic };
+// How the density of a sparse layer comes down from dense to its target: 25%, 6.25%, ... in stages; or, after
+// a fifth of its operations, from 25% by the same factor in each.
+enum class WarmStart : uint8_t { kStages, kExponential };
 // Which elements a sampled threshold is drawn from.
 enum class ThresholdScope : uint8_t { kLayer, kBucket };
 
@@ -58,7 +61,9 @@ struct CodecSettings {
       4.0;                      // first and last large layer of a bucket's job: factor on density; [1, 100]
   uint64_t dense_below = 2048;  // layers smaller than this go dense
   double density_cap = 4.0;     // a block's density is at most cap * target; [1, 1000]
-  uint32_t warm_start_steps = 100;  // committed operations per stage; 0 switches the warm start off
+  // Committed operations per stage, or of all of an exponential one; 0 switches the warm start off.
+  uint32_t warm_start_steps = 100;
+  WarmStart warm_start = WarmStart::kStages;
   NormChoice norm = NormChoice::kPrevious;
   Rounding rounding = Rounding::kNearest;
   uint32_t steps_per_octave = 8;                  // of l8: 8 or 16

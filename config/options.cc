@@ -24,6 +24,7 @@ constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
 constexpr std::string_view kSteps[] = {"8", "16"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
 constexpr std::string_view kNormsOf[] = {"sum", "gradient"};
+constexpr std::string_view kWarmStarts[] = {"stages", "exponential"};
 constexpr std::string_view kScopes[] = {"layer", "bucket"};
 
 #define FIELD(path) [](Config& c) -> Field { return &c.path; }
@@ -334,7 +335,8 @@ constexpr Option kOptions[] = {
      {},
      "100",
      "",
-     "Steps in each stage of the warm start, which lowers the density from dense to the target; 0: none.",
+     "Steps in each stage of the warm start, which lowers the density from dense to the target, or in all of "
+     "an exponential one; 0: none.",
      FIELD(compression.defaults.warm_start_steps)},
     {"compression.norm", Type::kChoice, 0, 0, kNorms, "previous", "",
      "Which step's norm sets the threshold: previous needs one pass over the gradient, current two.",
@@ -379,6 +381,10 @@ constexpr Option kOptions[] = {
      "the "
      "square root of the number of nodes. Each block is held to its share by elements. 0: none.",
      FIELD(compression.defaults.clip_norm)},
+    {"compression.warm_start", Type::kChoice, 0, 0, kWarmStarts, "exponential", "",
+     "stages: dense, 25%, 6.25%, 1.56%, 0.4%, 0.1% until the target is reached. exponential: a fifth of "
+     "warm_start_steps dense, then from 25% down by the same factor in every step.",
+     FIELD(compression.defaults.warm_start)},
     {"compression.rules",
      Type::kRules,
      0,

@@ -19,7 +19,7 @@ struct PolicySettings {
   double edge_density_factor = 4.0;       // factor on density for the first and last large layer
   uint64_t dense_below = 2048;            // elements; smaller layers go dense
   double density_cap = 4.0;               // a block's density is at most density_cap * density
-  uint32_t warm_start_steps = 100;        // committed operations per stage; 0 = no warm start
+  uint32_t warm_start_steps = 100;        // committed operations per stage, or of all; 0 = no warm start
   std::string norm = "previous";          // previous, current
   std::string rounding = "nearest";       // nearest, stochastic
   std::string steps_per_octave = "8";     // 8, 16
@@ -29,6 +29,7 @@ struct PolicySettings {
   std::string sparse_rows = "off";        // on, off
   double momentum = 0;                    // momentum correction; 0 = none
   double clip_norm = 0;                   // of the result, by layer; 0 = no clipping
+  std::string warm_start = "stages";      // stages, exponential
   bool operator==(const PolicySettings&) const = default;
 };
 
@@ -49,6 +50,7 @@ struct PolicyOverrides {
   std::optional<std::string> sparse_rows;
   std::optional<double> momentum;
   std::optional<double> clip_norm;
+  std::optional<std::string> warm_start;
   bool operator==(const PolicyOverrides&) const = default;
 };
 
@@ -91,6 +93,7 @@ void for_each_policy_setting(Visit visit) {
   visit("sparse_rows", &PolicySettings::sparse_rows, &PolicyOverrides::sparse_rows);
   visit("momentum", &PolicySettings::momentum, &PolicyOverrides::momentum);
   visit("clip_norm", &PolicySettings::clip_norm, &PolicyOverrides::clip_norm);
+  visit("warm_start", &PolicySettings::warm_start, &PolicyOverrides::warm_start);
 }
 
 }  // namespace gradwire::config

@@ -25,6 +25,8 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   settings.sparse_rows = policy.sparse_rows == "on";
   settings.momentum = policy.momentum;
   settings.clip_norm = policy.clip_norm;
+  settings.warm_start =
+      policy.warm_start == "exponential" ? compress::WarmStart::kExponential : compress::WarmStart::kStages;
   return settings;
 }
 

@@ -174,6 +174,28 @@ TEST(Calibration, MeetsTheFirstSparseStageAtOnceAndTheLaterOnesInTheMean) {
   }
 }
 
+TEST(Calibration, FollowsAnExponentialWarmStart) {
+  CodecSettings settings = codec("laco", 0.01, 100);
+  settings.warm_start = WarmStart::kExponential;
+  const BucketShape shape = shape_of({65536}, 2);
+  LoopbackRing ring = compressed_ring(shape, settings);
+  const LayerControl control(settings, 0.01);
+  RingBuffers buffers(shape, 1);
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  double sent = 0;
+  double aimed = 0;
+  for (uint64_t step = 0; step < 100; ++step) {
+    buffers.fill([&] { return normal(random); });
+    ASSERT_TRUE(run_sum(ring, buffers));
+    if (step >= 20) {
+      sent += ring.node(0).stats().density / 2 + ring.node(1).stats().density / 2;
+      aimed += control.density(step);
+    }
+  }
+  EXPECT_NEAR(sent / aimed, 1, 0.1);
+}
+
 TEST(Calibration, MeetsTheStagesWithTheNormOfTheGradientToo) {
   CodecSettings settings = codec("laco", 0.01);
   settings.norm_of = NormOf::kGradient;

@@ -313,6 +313,15 @@ TEST(LayerState, TheSameBucketGoesOnBitByBit) {
   }
 }
 
+TEST(LayerState, AnExponentialWarmStartGoesOnBitByBit) {
+  CodecSettings settings = codec("laco", 0.01, 30);
+  settings.warm_start = WarmStart::kExponential;
+  for (const NormOf norm_of : {NormOf::kSum, NormOf::kGradient}) {
+    settings.norm_of = norm_of;
+    expect_going_on(shape_of({20000, 50}, 1, 70000), std::vector<CodecSettings>(2, settings));
+  }
+}
+
 TEST(LayerState, RandomRoundingGoesOnBitByBit) {
   CodecSettings settings = codec("l8");
   settings.rounding = Rounding::kStochastic;

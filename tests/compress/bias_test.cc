@@ -1,6 +1,7 @@
 // The mean of what a codec delivers is the mean of what it was given, within the standard error.
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "tests/compress/ring_fixture.h"
 
@@ -69,6 +70,59 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(tried.param.codec) +
              (tried.param.rounding == Rounding::kStochastic ? "Stochastic" : "Nearest");
     });
+
+class SparseBias : public testing::TestWithParam<const char*> {};
+
+// 1,000 steps of fresh gradients with a mean: what was delivered and what is held are all of them, element by
+// element, and no more is missing in the mean than what is held, ten to twenty steps' worth at 2%.
+TEST_P(SparseBias, IsNoMoreThanTheResidualAfterAThousandSteps) {
+  constexpr uint32_t kNodes = 4;
+  constexpr int kSteps = 1000;
+  constexpr size_t kElements = 8192;
+  constexpr double kMean = 0.1;
+  const BucketShape shape = shape_of({kElements}, kNodes);
+  LoopbackRing ring = compressed_ring(shape, codec(GetParam(), 0.02, 10));
+  RingBuffers buffers(shape, 1);
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(kMean, 1.0F);
+  std::vector<double> given(kElements);
+  std::vector<double> delivered(kElements);
+  std::vector<double> bound(kElements);
+  for (int step = 0; step < kSteps; ++step) {
+    buffers.fill([&] { return normal(random); });
+    ASSERT_TRUE(run_sum(ring, buffers));
+    for (size_t i = 0; i < kElements; ++i) {
+      double magnitude = std::abs(static_cast<double>(buffers.results[0][i]));
+      delivered[i] += static_cast<double>(buffers.results[0][i]);
+      for (uint32_t n = 0; n < kNodes; ++n) {
+        const auto gradient = static_cast<double>(buffers.gradients[n][0][i]);
+        given[i] += gradient;
+        magnitude += std::abs(gradient) + std::abs(static_cast<double>(ring.node(n).residual()[i]));
+      }
+      bound[i] += kNodes * magnitude;  // as in conservation_test.cc
+    }
+  }
+  double delivered_sum = 0;
+  double held_sum = 0;
+  for (size_t i = 0; i < kElements; ++i) {
+    double held = 0;
+    for (uint32_t n = 0; n < kNodes; ++n) {
+      held += static_cast<double>(ring.node(n).residual()[i]);
+    }
+    ASSERT_NEAR(delivered[i] + held, given[i], std::numeric_limits<float>::epsilon() * bound[i]) << i;
+    delivered_sum += delivered[i];
+    held_sum += held;
+  }
+  const double count = static_cast<double>(kElements) * kSteps;
+  const double standard_error = std::sqrt(kNodes / count);
+  EXPECT_NEAR(delivered_sum / count, kNodes * kMean, 5 * standard_error + std::abs(held_sum) / count);
+  const double steps_held = held_sum / (kElements * kNodes * kMean);
+  EXPECT_GT(steps_held, 0);
+  EXPECT_LT(steps_held, 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(SparseCodecs, SparseBias, testing::Values("lads", "laco", "topk", "dropping"),
+                         [](const auto& name) { return std::string(name.param); });
 
 // Layers of one bucket that differ by orders of magnitude: a codec with a scale for the whole bucket would
 // lose the small ones.

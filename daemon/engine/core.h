@@ -43,6 +43,12 @@ class Core final : public transport::Receiver {
   OperationView inspect(JobId id, uint32_t bucket, uint64_t sequence) const;
   std::vector<BucketSequence> completed(JobId id) const;
   Status look(JobId id, uint32_t bucket, const Engine::Look& look) const;
+  // probes.cc, plans.cc: Engine's calls of the same names.
+  Status probe(JobId id, Engine::Probed done);
+  Result<uint64_t> hold_bucket(JobId id, uint32_t bucket);
+  Status let_begin(JobId id, uint32_t bucket, uint64_t from, bool flush, Engine::Idle idle);
+  Status change_bucket(JobId id, uint32_t bucket, BucketChange* change);
+  void go_on(JobId id, uint32_t bucket);
   JobSnapshot snapshot(JobId id) const;
   JobTraffic traffic(JobId id) const;
   std::vector<ResultSample> take_results(JobId id);
@@ -78,6 +84,7 @@ class Core final : public transport::Receiver {
   void fail_operation(Bucket& bucket, const Status& cause);
   uint32_t broadcast_bytes() const { return broadcast_bytes_; }
   FramePool& frames() { return frames_; }
+  uint64_t now_ns() const { return clock_.now_ns(); }
 
   // For SendBuffer and GrantSend.
   void data_sent(SendBuffer& buffer, const Status& status);
@@ -114,6 +121,17 @@ class Core final : public transport::Receiver {
   void refuse(Job& job, uint32_t local, const layout::Submission& submission);
   void push_completion(RankState& rank, const layout::Completion& completion);
   static void wake_rank(RankState& rank);
+
+  // probes.cc
+  Status add_probe_buckets(Job& job);
+  void submit_probe(Bucket& bucket);
+  void probe_ended(Bucket& bucket);
+  void go_on_probing(Bucket& bucket);
+
+  // plans.cc
+  Result<Bucket*> find_held(JobId id, uint32_t bucket) const;
+  void begin_if_ready(Bucket& bucket);
+  void set_reducer(Bucket& bucket, bool direct);
 
   // operations.cc
   void start(Bucket& bucket);

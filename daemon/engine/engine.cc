@@ -18,6 +18,11 @@ Status Engine::add_bucket(BucketSpec spec) {
   if (spec.bucket == layout::kBarrierBucket) {
     return Status(Code::kInvalidArgument, "bucket 0 is the barrier's; buckets are numbered from 1");
   }
+  if (spec.bucket >= kFirstProbeBucket) {
+    return Status(Code::kInvalidArgument, "bucket " + std::to_string(spec.bucket) +
+                                              " is the engine's own; buckets are numbered below " +
+                                              std::to_string(kFirstProbeBucket));
+  }
   return impl_->core.add_bucket(std::move(spec));
 }
 
@@ -75,6 +80,26 @@ void Engine::wake() {
 
 uint64_t Engine::next_deadline_ns() const {
   return impl_->core.next_deadline_ns();
+}
+
+Status Engine::probe(JobId job, Probed done) {
+  return impl_->core.probe(job, std::move(done));
+}
+
+Result<uint64_t> Engine::hold_bucket(JobId job, uint32_t bucket) {
+  return impl_->core.hold_bucket(job, bucket);
+}
+
+Status Engine::let_begin(JobId job, uint32_t bucket, uint64_t from, bool flush, Idle idle) {
+  return impl_->core.let_begin(job, bucket, from, flush, std::move(idle));
+}
+
+Status Engine::change_bucket(JobId job, uint32_t bucket, BucketChange* change) {
+  return impl_->core.change_bucket(job, bucket, change);
+}
+
+void Engine::go_on(JobId job, uint32_t bucket) {
+  impl_->core.go_on(job, bucket);
 }
 
 JobSnapshot Engine::snapshot(JobId job) const {

@@ -28,6 +28,8 @@ namespace gradwire::engine {
 class Clock {
  public:
   virtual uint64_t now_ns() const = 0;  // CLOCK_MONOTONIC, or virtual time
+  // Processor time of the calling thread; 0: not known. A system call.
+  virtual uint64_t cpu_ns() const { return 0; }
 
  protected:
   ~Clock() = default;
@@ -75,6 +77,12 @@ enum class Algorithm : uint8_t {
 };
 
 std::string_view algorithm_name(Algorithm algorithm);
+// What a bucket's planner expects, for the counters; 0: nobody has measured.
+struct PlanFacts {
+  std::string text;          // "laco by ring"
+  uint64_t expected_ns = 0;  // an allreduce
+  uint64_t exact_ns = 0;     // without compression, along the ring
+};
 
 struct BucketSpec {
   JobId job = 0;
@@ -90,10 +98,19 @@ struct BucketSpec {
   // Gets the reducer back when the bucket is gone, with its residuals as the last commit left them. On the
   // engine's thread; may be empty.
   std::function<void(std::unique_ptr<compress::BucketReducer>)> retired;
+  std::shared_ptr<const PlanFacts> plan;  // may be null
   uint64_t elements = 0;
   std::vector<const void*> gradients;         // one a local rank, in the order of JobSpec::local_ranks
   void* result = nullptr;                     // one a node
   std::vector<std::shared_ptr<void>> memory;  // keeps the mappings alive
+};
+
+// What another plan replaces in a BucketSpec.
+struct BucketChange {
+  std::unique_ptr<compress::BucketReducer> reducer;  // for the same elements
+  Algorithm algorithm = Algorithm::kRing;
+  std::function<void(std::unique_ptr<compress::BucketReducer>)> retired;
+  std::shared_ptr<const PlanFacts> plan;
 };
 
 struct BucketSequence {
@@ -115,6 +132,15 @@ struct ResultSample {
   uint64_t hash = 0;
 };
 inline constexpr size_t kMaxResultSamples = 64;  // that take_results() gives at a time
+
+// What exact allreduces took that the engine did for itself, one after the other: of nothing, and of
+// kProbeElements fp32. One operation's, on the average; processor time of the engine's thread, 0 if the clock
+// knows none.
+inline constexpr uint64_t kProbeElements = uint64_t{1} << 18;
+struct ProbeTimes {
+  uint64_t empty_ns = 0, empty_cpu_ns = 0;
+  uint64_t full_ns = 0, full_cpu_ns = 0;
+};
 
 struct OperationId {
   JobId job = 0;
@@ -217,6 +243,26 @@ class Engine {
   void wake();
   // When poll() must be called again at the latest (timers), in the clock's time; UINT64_MAX: never.
   uint64_t next_deadline_ns() const;
+
+  // Measures the job's network and this engine with some 10 operations, which no rank knows of and no counter
+  // counts. Every node's engine must be asked the same number of times; `done` is told on the engine's
+  // thread, not if the job ends before. kUnavailable: it measures already, or the job is over.
+  using Probed = std::function<void(const ProbeTimes&)>;
+  Status probe(JobId job, Probed done);
+
+  // A change of a bucket's reducer or algorithm, in three steps that every node takes together. First no
+  // operation of it begins any more; returns the number of the first that has not begun here.
+  Result<uint64_t> hold_bucket(JobId job, uint32_t bucket);
+  // Then those before `from` may begin, the last of them as a flush if `flush`. When they are over, `idle` is
+  // called once, on the engine's thread: it may take the reducer's state, and must be short. kNotFound if the
+  // bucket is not held, kInvalidArgument if one from `from` on has begun.
+  using Idle = std::function<void(compress::BucketReducer&)>;
+  Status let_begin(JobId job, uint32_t bucket, uint64_t from, bool flush, Idle idle);
+  // After `idle`: swaps what the bucket works with. Where it fails, everything is as it was.
+  Status change_bucket(JobId job, uint32_t bucket, BucketChange* change);
+  // Operations begin again, with whatever reducer there is. Does nothing where the bucket is not held, or
+  // `idle` was called and the reducer is still the same.
+  void go_on(JobId job, uint32_t bucket);
 
   // Takes time with the number of buckets, but copies no names.
   JobSnapshot snapshot(JobId job) const;

@@ -26,6 +26,12 @@ constexpr uint64_t kHeartbeatNs = kNanoseconds / 2;
 // The rings are looked at this often for one look at the network, which costs a system call.
 constexpr int kRingRounds = 16;
 
+uint64_t read_clock(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<uint64_t>(time.tv_sec) * kNanoseconds + static_cast<uint64_t>(time.tv_nsec);
+}
+
 bool watch(int epoll_fd, int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
@@ -36,9 +42,11 @@ bool watch(int epoll_fd, int fd, uint32_t events) {
 }  // namespace
 
 uint64_t MonotonicClock::now_ns() const {
-  timespec time{};
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<uint64_t>(time.tv_sec) * kNanoseconds + static_cast<uint64_t>(time.tv_nsec);
+  return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t MonotonicClock::cpu_ns() const {
+  return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 EngineThread::EngineThread(std::unique_ptr<transport::Transport> transport, Listener& listener,

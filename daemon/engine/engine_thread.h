@@ -24,6 +24,7 @@ namespace gradwire::engine {
 class MonotonicClock final : public Clock {
  public:
   uint64_t now_ns() const override;
+  uint64_t cpu_ns() const override;
 };
 
 struct EngineThreadOptions {

@@ -146,6 +146,18 @@ OperationView view_of(const Core& core, const Bucket& bucket, uint64_t sequence)
   return view;
 }
 
+JobTraffic traffic_of(const Job& job) {
+  JobTraffic traffic = job.traffic;
+  for (const std::unique_ptr<Bucket>& bucket : job.storage) {
+    if (bucket->own) {
+      traffic.raw_bytes -= bucket->counters.raw_bytes;
+      traffic.payload_bytes -= bucket->counters.payload_bytes;
+      traffic.header_bytes -= bucket->counters.header_bytes;
+    }
+  }
+  return traffic;
+}
+
 BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   const compress::CompressionStats stats = bucket.spec.reducer->stats();
   const OperationView view = phase_of(core, bucket, sequence_of(bucket));
@@ -176,6 +188,15 @@ BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   out.last_ns = bucket.counters.last_ns;
   out.total_ns = bucket.counters.total_ns;
   out.gather_total_ns = bucket.counters.gather_total_ns;
+  out.hop_ns = bucket.counters.hop_ns;
+  out.hop_elements = bucket.counters.hop_elements;
+  out.decode_ns = bucket.counters.decode_ns;
+  out.decode_elements = bucket.counters.decode_elements;
+  out.plan = bucket.spec.plan;
+  out.plan_operations = bucket.counters.plan_operations;
+  out.plan_total_ns = bucket.counters.plan_total_ns;
+  out.saved_ns = bucket.counters.saved_ns;
+  out.plan_changes = bucket.counters.plan_changes;
   return out;
 }
 
@@ -226,6 +247,9 @@ Status Core::look(JobId id, uint32_t number, const Engine::Look& look) const {
     return Status(Code::kUnavailable,
                   operation_label(*bucket, bucket->operation.sequence) + " is in flight: wait for it first");
   }
+  if (bucket->hold != nullptr && bucket->hold->changing) {
+    return Status(Code::kUnavailable, bucket_label(bucket->spec.name, number) + " gets another reducer");
+  }
   return look(*bucket->spec.reducer);
 }
 
@@ -266,7 +290,7 @@ JobSnapshot Core::snapshot(JobId id) const {
   }
   out.id = id;
   out.aborted = job->aborted;
-  static_cast<JobTraffic&>(out) = job->traffic;
+  static_cast<JobTraffic&>(out) = traffic_of(*job);
   out.ranks.reserve(job->ranks.size());
   for (const RankState& rank : job->ranks) {
     RankSnapshot entry;
@@ -280,7 +304,7 @@ JobSnapshot Core::snapshot(JobId id) const {
   }
   out.buckets.reserve(job->storage.size());
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
-    if (bucket->spec.reducer != nullptr && !bucket->removed) {
+    if (bucket->spec.reducer != nullptr && !bucket->removed && !bucket->own) {
       out.buckets.push_back(snapshot_of(*this, *bucket));
     }
   }
@@ -294,7 +318,7 @@ JobSnapshot Core::snapshot(JobId id) const {
 
 JobTraffic Core::traffic(JobId id) const {
   const Job* const job = find(id);
-  return job == nullptr ? JobTraffic{} : job->traffic;
+  return job == nullptr ? JobTraffic{} : traffic_of(*job);
 }
 
 std::vector<ResultSample> Core::take_results(JobId id) {
@@ -309,6 +333,9 @@ std::vector<OperationId> Core::in_flight() const {
       continue;
     }
     for (const std::unique_ptr<Bucket>& bucket : job->storage) {
+      if (bucket->own) {
+        continue;
+      }
       if (bucket->operation.state != OperationState::kIdle) {
         operations.push_back({job->spec.id, bucket->id, bucket->operation.sequence});
       }

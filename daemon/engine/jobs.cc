@@ -112,7 +112,7 @@ Bucket* Core::make_bucket(Job& job, uint32_t id) {
     bucket->grant_sends.emplace_back(*this, bucket, node);
   }
   job.buckets.insert(id, bucket);
-  if (job.any_left) {
+  if (job.any_left && !bucket->own) {
     bucket->last_allowed = 0;
     bucket->left_rank = job.left_rank;
   }
@@ -281,25 +281,33 @@ Status Core::take_bucket(BucketSpec& spec) {
   bucket->shown_name = std::make_shared<const std::string>(
       beginning(bucket->spec.name, sizeof(layout::BucketRecord::name) - 1));
   const compress::BucketReducer& reducer = *bucket->spec.reducer;
+  set_reducer(*bucket, direct);
   bucket->dtype = static_cast<uint8_t>(reducer.dtype());
   bucket->dtype_bytes = static_cast<uint32_t>(compress::dtype_size(reducer.dtype()));
-  bucket->layout = layout_hash(reducer, broadcast_bytes_);
-  bucket->small = all_small(reducer.geometry());
   if (bucket->spec.shards != nullptr) {
     bucket->shard_layout = layout_hash(*bucket->spec.shards, broadcast_bytes_);
     bucket->small_shards = all_small(bucket->spec.shards->geometry());
   }
   bucket->ranks.resize(job->ranks.size());
   bucket->operation.next_segment.assign(2 * size_t{job->spec.nodes}, 0);
-  if (direct) {
-    bucket->direct = std::make_unique<DirectState>();
-    const size_t own = reducer.geometry().segments(owned_chunk(job->spec.node_index, job->spec.nodes)).size();
-    bucket->direct->granted.resize(job->spec.nodes);
-    bucket->direct->summed.resize(own);
-    bucket->direct->not_finite.resize(own);
-    bucket->direct->held.resize(own * job->spec.nodes);
-  }
   return ok_status();
+}
+
+// What follows from spec.reducer.
+void Core::set_reducer(Bucket& bucket, bool direct) {
+  const compress::BucketReducer& reducer = *bucket.spec.reducer;
+  const JobSpec& job = bucket.job->spec;
+  bucket.layout = layout_hash(reducer, broadcast_bytes_);
+  bucket.small = all_small(reducer.geometry());
+  bucket.direct.reset();
+  if (direct) {
+    bucket.direct = std::make_unique<DirectState>();
+    const size_t own = reducer.geometry().segments(owned_chunk(job.node_index, job.nodes)).size();
+    bucket.direct->granted.resize(job.nodes);
+    bucket.direct->summed.resize(own);
+    bucket.direct->not_finite.resize(own);
+    bucket.direct->held.resize(own * job.nodes);
+  }
 }
 
 }  // namespace gradwire::engine

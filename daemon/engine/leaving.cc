@@ -24,7 +24,7 @@ Result<std::vector<BucketSequence>> Core::leave_rank(JobId id, uint32_t rank) {
   job->ranks[local].left = true;
   std::vector<BucketSequence> last;
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
-    if (!bucket->ranks.empty()) {
+    if (!bucket->ranks.empty() && !bucket->own) {
       BucketSequence entry;
       entry.bucket = bucket->id;
       entry.sequence = bucket->ranks[local].last;
@@ -43,6 +43,9 @@ void Core::note_rank_left(JobId id, uint32_t rank, std::span<const BucketSequenc
   job->any_left = true;
   job->left_rank = rank;
   for (const std::unique_ptr<Bucket>& bucket : job->storage) {
+    if (bucket->own) {
+      continue;
+    }
     const auto entry = std::find_if(last.begin(), last.end(), [&bucket](const BucketSequence& candidate) {
       return candidate.bucket == bucket->id;
     });

@@ -15,6 +15,16 @@ bool reduces(uint8_t operation) {
   return operation != layout::kOpBroadcast && operation != layout::kOpAllgather;
 }
 
+void count_for_plan(Bucket& bucket) {
+  BucketCounters& counters = bucket.counters;
+  if (bucket.spec.plan != nullptr && bucket.spec.plan->exact_ns > 0) {
+    ++counters.plan_operations;
+    counters.plan_total_ns += counters.last_ns;
+    counters.saved_ns +=
+        static_cast<int64_t>(bucket.spec.plan->exact_ns) - static_cast<int64_t>(counters.last_ns);
+  }
+}
+
 }  // namespace
 
 // All local ranks have submitted, and the bucket's previous operation is retired.
@@ -23,6 +33,9 @@ void Core::start(Bucket& bucket) {
   Operation& operation = bucket.operation;
   operation.sequence = bucket.gather.sequence;
   operation.signature = bucket.gather.signature;
+  if (bucket.hold != nullptr && operation.sequence == bucket.hold->flush) {
+    operation.signature.flush |= operation.signature.operation == layout::kOpAllreduce;
+  }
   operation.first_ns = bucket.gather.first_ns;
   operation.start_ns = clock_.now_ns();
   operation.not_finite = false;
@@ -234,12 +247,18 @@ void Core::complete(Bucket& bucket) {
   operation.state = OperationState::kDone;
   --job.running;
   --running_;
+  if (bucket.own) {
+    probe_ended(bucket);
+    retire_if_over(bucket);
+    return;
+  }
   const uint64_t now = clock_.now_ns();
   ++bucket.counters.operations;
   bucket.counters.last_ns = now - operation.start_ns;
   bucket.counters.total_ns += bucket.counters.last_ns;
   if (operation.signature.operation == layout::kOpAllreduce) {
     ++job.traffic.operations;
+    count_for_plan(bucket);
   }
   stop_clocks(bucket);
   complete_ranks(bucket, operation.sequence, GW_OK, flags);
@@ -301,8 +320,10 @@ void Core::retire(Bucket& bucket) {
   operation.state = OperationState::kIdle;
   if (bucket.removed) {
     free_bucket(bucket);
-  } else if (!bucket.job->failed && bucket.gather.count == bucket.job->ranks.size()) {
-    start(bucket);
+  } else if (bucket.own) {
+    go_on_probing(bucket);
+  } else {
+    begin_if_ready(bucket);
   }
 }
 

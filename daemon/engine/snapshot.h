@@ -41,6 +41,12 @@ struct BucketSnapshot {
   uint32_t waits_for_node = UINT32_MAX;
   uint32_t operation = 0;
   uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
+  uint64_t hop_ns = 0, hop_elements = 0;  // of a sample of the segments
+  uint64_t decode_ns = 0, decode_elements = 0;
+  std::shared_ptr<const PlanFacts> plan;  // nullptr: none
+  uint64_t plan_operations = 0, plan_total_ns = 0;
+  int64_t saved_ns = 0;
+  uint32_t plan_changes = 0;
 };
 
 struct JobSnapshot : JobTraffic {

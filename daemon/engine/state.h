@@ -127,6 +127,25 @@ struct BucketCounters {
   uint64_t operations = 0, not_finite = 0;
   uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0, received_bytes = 0;
   uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
+  // Of a sample of the segments: what its elements took to sum and encode, and to decode.
+  uint64_t hop_ns = 0, hop_elements = 0;
+  uint64_t decode_ns = 0, decode_elements = 0;
+  // Allreduces under the plan of now, and what all plans have saved against exact ones; may be negative.
+  uint64_t plan_operations = 0, plan_total_ns = 0;
+  int64_t saved_ns = 0;
+  uint32_t plan_changes = 0;
+};
+
+// The engine's own buckets, in which it measures the network: of nothing, and of kProbeElements. Trainers do
+// not reach them, and no counter or view shows them.
+inline constexpr uint32_t kFirstProbeBucket = UINT32_MAX - 1;
+
+// A change of plan holds the bucket's operations back.
+struct Hold {
+  uint64_t from = 0;            // the first that must not begin
+  uint64_t flush = UINT64_MAX;  // the one that is a flush
+  Engine::Idle idle;            // called before `from`; empty: it was, or nobody has said what comes
+  bool changing = false;        // idle was called: the reducer may change
 };
 
 // Before add_bucket it may exist as an announcement only: other nodes are ahead (spec.reducer is null).
@@ -136,6 +155,7 @@ struct Bucket {
 
   Job* const job;
   const uint32_t id;
+  const bool own = id >= kFirstProbeBucket;
   BucketSpec spec;
   std::shared_ptr<const std::string> shown_name;  // for snapshots
   uint8_t dtype = 0;
@@ -156,6 +176,7 @@ struct Bucket {
   uint64_t last_allowed = UINT64_MAX;  // sequence number after which a rank that left will be missing
   uint32_t left_rank = 0;              // that rank
   BucketCounters counters;
+  std::unique_ptr<Hold> hold;
   uint64_t clock_ns = 0;                     // first submit of the operation that the clocks run for
   bool warned = false;                       // on_stall was called for it
   Hook<Bucket> warning_hook, deadline_hook;  // in Core's lists while the clocks run
@@ -183,6 +204,14 @@ struct Link {
   Hook<Link> ready_hook;  // in Core's list of links that have something to do
 };
 
+// Measurements that are under way.
+struct Probe {
+  Engine::Probed done;
+  uint32_t left = 0;  // operations of the bucket in question that have not ended
+  uint64_t since_ns = 0, since_cpu_ns = 0;
+  ProbeTimes times;
+};
+
 struct Job {
   explicit Job(JobSpec s) : spec(std::move(s)) {
     for (uint32_t node = 0; node < spec.nodes; ++node) {
@@ -207,8 +236,10 @@ struct Job {
   uint32_t left_rank = 0;
   JobTraffic traffic;
   ResultSamples samples;
-  List<Bucket> yielded;  // operations whose coroutine has let others go first
-  List<Bucket> retired;  // operations that are over, sends included
+  std::unique_ptr<Probe> probe;
+  std::unique_ptr<float[]> probe_memory;  // gradient and result, of zeros
+  List<Bucket> yielded;                   // operations whose coroutine has let others go first
+  List<Bucket> retired;                   // operations that are over, sends included
   FlatMap<Bucket> buckets;
   std::vector<std::unique_ptr<Bucket>> storage;
 };

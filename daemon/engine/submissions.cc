@@ -71,7 +71,7 @@ size_t Core::poll_rank(Job& job, uint32_t local, const Turn& turn) {
 Status Core::check(const Job& job, uint32_t local, const layout::Submission& submission,
                    Bucket** bucket) const {
   *bucket = job.buckets.find(submission.bucket);
-  if (*bucket == nullptr || (*bucket)->spec.reducer == nullptr || (*bucket)->removed) {
+  if (*bucket == nullptr || (*bucket)->spec.reducer == nullptr || (*bucket)->removed || (*bucket)->own) {
     return Status(Code::kNotFound, "there is no bucket " + std::to_string(submission.bucket));
   }
   const Bucket& target = **bucket;
@@ -173,9 +173,8 @@ void Core::submit(Job& job, uint32_t local, const layout::Submission& submission
     rank.late_max_ns = std::max(rank.late_max_ns, late);
   }
   ++gather.count;
-  if (check_left(*bucket) && gather.count == job.ranks.size() &&
-      bucket->operation.state == OperationState::kIdle) {
-    start(*bucket);
+  if (check_left(*bucket)) {
+    begin_if_ready(*bucket);
   }
 }
 

@@ -32,7 +32,8 @@ namespace gradwire::tools {
   E(phase, BucketPhase) N(job) N(bucket) N(dtype) N(name) N(codec) N(elements) N(sequence)    \
   N(operations) N(not_finite) N(raw_bytes) N(payload_bytes) N(header_bytes) N(received_bytes) \
   N(residual_bytes) N(density) N(residual_norm) N(warm_stage) N(missing_ranks) N(last_ns)     \
-  N(total_ns) N(gather_total_ns) N(hop) N(hops) N(waits_for_node) N(operation)
+  N(total_ns) N(gather_total_ns) N(hop) N(hops) N(waits_for_node) N(operation) N(plan)        \
+  N(expected_ns) N(exact_ns) N(plan_operations) N(plan_total_ns) N(saved_ns) N(plan_changes)
 #define GRADWIRE_PEER_FIELDS(N, E)                                                            \
   E(state, PeerState) N(job) N(node) N(ranks) N(address) N(path) N(heartbeat_ns) N(node_index)
 // clang-format on

@@ -50,6 +50,10 @@ ordered_json named(std::string_view name) {
   return name.empty() ? ordered_json() : ordered_json(printable(name));
 }
 
+ordered_json measured_seconds(uint64_t ns) {
+  return ns == 0 ? ordered_json() : ordered_json(seconds(ns));
+}
+
 ordered_json to_json(const CountersPage& page, const BucketCounters& bucket) {
   const bool waits = bucket.waits_for_node != UINT32_MAX;
   const uint64_t wire = bucket.payload_bytes + bucket.header_bytes;
@@ -83,7 +87,14 @@ ordered_json to_json(const CountersPage& page, const BucketCounters& bucket) {
       {"missing_ranks", bucket.missing_ranks},
       {"last_seconds", seconds(bucket.last_ns)},
       {"mean_seconds", mean_seconds(bucket.total_ns, bucket.operations)},
-      {"gather_mean_seconds", mean_seconds(bucket.gather_total_ns, bucket.operations)}};
+      {"gather_mean_seconds", mean_seconds(bucket.gather_total_ns, bucket.operations)},
+      {"plan", named(bucket.plan)},
+      {"plan_changes", bucket.plan_changes},
+      {"plan_operations", bucket.plan_operations},
+      {"plan_expected_seconds", measured_seconds(bucket.expected_ns)},
+      {"plan_exact_seconds", measured_seconds(bucket.exact_ns)},
+      {"plan_seen_mean_seconds", mean_seconds(bucket.plan_total_ns, bucket.plan_operations)},
+      {"saved_microseconds", bucket.saved_ns / 1000}};
 }
 
 ordered_json to_json(const PeerCounters& peer, uint64_t now_ns) {

@@ -113,6 +113,30 @@ std::string buckets_table(const CountersPage& page, size_t most) {
   return table.empty() ? "" : table.render("  ") + more;
 }
 
+// Of buckets for which there was something to choose.
+std::string plans_table(const CountersPage& page, size_t most) {
+  Table table({{"PLAN OF"},
+               {"JOB"},
+               {"HOW"},
+               {"EXPECTED", kRight},
+               {"SEEN", kRight},
+               {"EXACT", kRight},
+               {"SAVED", kRight}});
+  size_t shown = 0;
+  for (const BucketCounters& bucket : page.buckets) {
+    if (bucket.expected_ns == 0 || shown == most) {
+      continue;
+    }
+    ++shown;
+    table.add_row({torn_mark(bucket.torn) + printable(bucket.name), job_name(page, bucket.job),
+                   printable(bucket.plan), format_duration_ns(static_cast<double>(bucket.expected_ns)),
+                   mean(bucket.plan_total_ns, bucket.plan_operations),
+                   format_duration_ns(static_cast<double>(bucket.exact_ns)),
+                   std::to_string(bucket.saved_ns / 1000) + " us"});
+  }
+  return table.empty() ? "" : table.render("  ");
+}
+
 std::string peers_table(const CountersPage& page, uint64_t now_ns) {
   Table table({{"PEER"}, {"JOB"}, {"STATE"}, {"RANKS"}, {"ADDRESS"}, {"PATH"}, {"LAST SIGN OF LIFE"}});
   for (const PeerCounters& peer : page.peers) {
@@ -170,7 +194,7 @@ std::string to_table(const std::vector<DaemonReport>& reports, uint64_t now_ns, 
     if (report.page) {
       const CountersPage& page = *report.page;
       out += residual_line(page) + kept_line(page) + jobs_table(page, now_ns) + ranks_table(page) +
-             buckets_table(page, most_buckets) + peers_table(page, now_ns);
+             buckets_table(page, most_buckets) + plans_table(page, most_buckets) + peers_table(page, now_ns);
     }
   }
   return out;

@@ -5,7 +5,7 @@
 // on the file while it lives: a page without a lock is stale, a locked page whose heartbeat stands still is
 // wedged. One thread writes. Every record has a sequence lock: `version` is odd while the record is being
 // written; a reader reads version, record and version again, one pread each, and tries again if version was
-// odd or has changed. A record with id 0 is free. Layout version 2; fixed-width fields only; tested byte for
+// odd or has changed. A record with id 0 is free. Layout version 3; fixed-width fields only; tested byte for
 // byte.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace gradwire::layout {
 
 inline constexpr uint64_t kCountersMagic = 0x31304e5443525747;  // "GWRCTN01"
-inline constexpr uint32_t kCountersVersion = 2;
+inline constexpr uint32_t kCountersVersion = 3;
 inline constexpr uint32_t kCounterJobs = 64;
 inline constexpr uint32_t kCounterRanks = 512;
 inline constexpr uint32_t kCounterBuckets = 8192;
@@ -111,6 +111,14 @@ struct alignas(64) BucketRecord {
   uint32_t hop, hops;          // the operation in flight has reached hop `hop` of 0 .. hops - 1
   uint32_t waits_for_node;     // index of the neighbour that must send, start or take in; UINT32_MAX: none
   uint32_t operation;          // kOp... of session_layout.h, of the operation in flight or the last one
+  char plan[72];               // how its allreduces are done; empty: not planned
+  uint64_t expected_ns;        // what the plan expects of one; 0: nobody has measured
+  uint64_t exact_ns;           // what an uncompressed one along the ring would take; 0 as above
+  uint64_t plan_operations;    // allreduces since the plan is as it is
+  uint64_t plan_total_ns;      // of these, start to completion
+  int64_t saved_ns;            // sum of exact_ns less what it took, of all allreduces that had one
+  uint32_t plan_changes;
+  uint32_t reserved0;
 };
 
 struct alignas(64) PeerRecord {

@@ -66,6 +66,14 @@ void fill(uint64_t job, const engine::BucketSnapshot& bucket, layout::BucketReco
   record->hops = bucket.hops;
   record->waits_for_node = bucket.waits_for_node;
   record->operation = bucket.operation;
+  const engine::PlanFacts facts = bucket.plan == nullptr ? engine::PlanFacts{} : *bucket.plan;
+  put(record->plan, facts.text);
+  record->expected_ns = facts.expected_ns;
+  record->exact_ns = facts.exact_ns;
+  record->plan_operations = bucket.plan_operations;
+  record->plan_total_ns = bucket.plan_total_ns;
+  record->saved_ns = bucket.saved_ns;
+  record->plan_changes = bucket.plan_changes;
 }
 
 void fill(uint64_t job, uint64_t id, const JobFacts::Peer& peer, const std::string& path,

@@ -73,7 +73,7 @@ TEST(SessionLayout, TheMarkReadsGwire001InMemory) {
   const uint64_t magic = kSessionMagic;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(&magic), 8), "GWIRE001");
   EXPECT_EQ(kLayoutVersion, 2u);
-  EXPECT_EQ(kCountersVersion, 2u);
+  EXPECT_EQ(kCountersVersion, 3u);
 }
 
 TEST(SessionLayout, OperationNumbersNeverChange) {
@@ -160,8 +160,15 @@ TEST(CountersLayout, BucketRecordIsAsDrawn) {
                   FIELD(BucketRecord, hop, 296, 4),
                   FIELD(BucketRecord, hops, 300, 4),
                   FIELD(BucketRecord, waits_for_node, 304, 4),
-                  FIELD(BucketRecord, operation, 308, 4)},
-                 sizeof(BucketRecord), 320);
+                  FIELD(BucketRecord, operation, 308, 4),
+                  FIELD(BucketRecord, plan, 312, 72),
+                  FIELD(BucketRecord, expected_ns, 384, 8),
+                  FIELD(BucketRecord, exact_ns, 392, 8),
+                  FIELD(BucketRecord, plan_operations, 400, 8),
+                  FIELD(BucketRecord, plan_total_ns, 408, 8),
+                  FIELD(BucketRecord, saved_ns, 416, 8),
+                  FIELD(BucketRecord, plan_changes, 424, 4)},
+                 sizeof(BucketRecord), 448);
 }
 
 TEST(CountersLayout, PeerRecordIsAsDrawn) {
@@ -173,7 +180,7 @@ TEST(CountersLayout, PeerRecordIsAsDrawn) {
       sizeof(PeerRecord), 512);
   const uint64_t magic = kCountersMagic;
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(&magic), 8), "GWRCTN01");
-  EXPECT_EQ(kCountersBytes, 448u + 64u * 1408u + 512u * 64u + 8192u * 320u + 512u * 512u);
+  EXPECT_EQ(kCountersBytes, 448u + 64u * 1408u + 512u * 64u + 8192u * 448u + 512u * 512u);
 }
 
 struct Ring {

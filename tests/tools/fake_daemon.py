@@ -9,11 +9,11 @@ import struct
 import sys
 import time
 
-# Sizes of counters_layout.h, version 2.
+# Sizes of counters_layout.h, version 3.
 HEADER = struct.Struct("<QIIIIIIIIIIiIQQQ32s256s32sQQQQ")
 HEADER_BYTES = 448
 CAPACITIES = (64, 512, 8192, 512)
-SIZES = (1408, 64, 320, 512)
+SIZES = (1408, 64, 448, 512)
 
 
 def main():

@@ -75,7 +75,7 @@ TEST(Status, APageOfAnotherVersionIsUnreadableWhileItsDaemonLives) {
   page.header().layout_version = 1;
   DaemonReport report = report_of(page);
   EXPECT_EQ(report.state, DaemonState::kUnreadable);
-  EXPECT_THAT(report.reasons, ElementsAre(testing::AllOf(HasSubstr("version 1"), HasSubstr("version 2"))));
+  EXPECT_THAT(report.reasons, ElementsAre(testing::AllOf(HasSubstr("version 1"), HasSubstr("version 3"))));
   EXPECT_THAT(to_table({report}, 0), HasSubstr("cannot be read"));
   EXPECT_EQ(exit_code({report}, true), 1);
   page.unlock();
@@ -200,6 +200,30 @@ TEST(Status, TheLargestBucketsComeFirstAndTheRestIsCounted) {
   EXPECT_THAT(table, HasSubstr("and 9 smaller buckets (--all shows them)"));
   EXPECT_THAT(table, Not(HasSubstr("bucket9 ")));
   EXPECT_THAT(to_table({report}, monotonic_ns(), 4096), HasSubstr("bucket1 "));
+}
+
+TEST(Status, PlansAreShownWhereTheyWereMeasured) {
+  SyntheticPage page;
+  page.fill();
+  EXPECT_THAT(to_table({report_of(page)}, monotonic_ns()), Not(HasSubstr("PLAN OF")));
+  EXPECT_TRUE(to_json({report_of(page)},
+                      monotonic_ns())["daemons"][0]["jobs"][0]["buckets"][0]["plan_expected_seconds"]
+                  .is_null());
+  layout::BucketRecord& bucket = page.bucket(0);
+  put(bucket.plan, "laco by direct");
+  bucket.expected_ns = 1'500'000;
+  bucket.exact_ns = 9'000'000;
+  bucket.plan_operations = 2;
+  bucket.plan_total_ns = 4'000'000;
+  bucket.saved_ns = -14'000'000;
+  const auto shown = to_json({report_of(page)}, monotonic_ns())["daemons"][0]["jobs"][0]["buckets"][0];
+  EXPECT_EQ(shown["plan"], "laco by direct");
+  EXPECT_DOUBLE_EQ(shown["plan_expected_seconds"], 0.0015);
+  EXPECT_DOUBLE_EQ(shown["plan_exact_seconds"], 0.009);
+  EXPECT_DOUBLE_EQ(shown["plan_seen_mean_seconds"], 0.002);
+  EXPECT_EQ(shown["saved_microseconds"], -14'000) << "it may have cost time";
+  EXPECT_THAT(to_table({report_of(page)}, monotonic_ns()),
+              testing::AllOf(HasSubstr("PLAN OF"), HasSubstr("laco by direct"), HasSubstr("-14000 us")));
 }
 
 TEST(Status, JsonCarriesUnitsAndASchemaVersion) {

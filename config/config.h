@@ -62,7 +62,11 @@ struct EngineOptions {
 };
 
 struct PlanOptions {
-  std::string algorithm = "ring";  // ring, direct
+  std::string algorithm = "auto";  // auto, ring, direct
+  std::string bypass = "auto";     // auto, never, always
+  std::string codecs;              // that may be taken instead of the policy's; separated by commas
+  uint64_t segment = 0;            // bytes of a message at most; 0 = the planner chooses
+  Duration remeasure = std::chrono::seconds(60);  // zero = at a job's start only
   bool operator==(const PlanOptions&) const = default;
 };
 

@@ -94,6 +94,9 @@ std::string allowed_values(const Option& option) {
   switch (option.type) {
     case Type::kText:
       return range + " bytes of text";
+    case Type::kCodecs:
+      return "\"\" or of " + list_words({option.choices.begin(), option.choices.end()}) +
+             ", separated by commas";
     case Type::kPath:
       return "an absolute path of at most " + format_limit(option, option.max) + " bytes" +
              (option.min == 0 ? " or \"\"" : "");

@@ -15,7 +15,8 @@ constexpr double kMiB = 1024 * kKiB;
 constexpr double kTiB = 1024 * 1024 * kMiB;
 
 constexpr std::string_view kTransports[] = {"ucx"};
-constexpr std::string_view kAlgorithms[] = {"ring", "direct"};
+constexpr std::string_view kAlgorithms[] = {"auto", "ring", "direct"};
+constexpr std::string_view kBypasses[] = {"auto", "never", "always"};
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
 constexpr std::string_view kCodecs[] = {"none",   "fp16", "bf16", "l8",   "int8", "int4",
                                         "onebit", "sign", "lads", "laco", "topk", "dropping"};
@@ -273,15 +274,43 @@ constexpr Option kOptions[] = {
     {"log.level", Type::kChoice, 0, 0, kLevels, "info", "", "The least severe messages that are logged.",
      FIELD(log.level)},
 
-    {"plan.algorithm", Type::kChoice, 0, 0, kAlgorithms, "direct", "",
+    {"plan.algorithm", Type::kChoice, 0, 0, kAlgorithms, "ring", "",
      "How the shares of a gradient bucket travel. ring: each node adds its own and passes the sum on; "
      "direct: "
      "every node sends its share of a chunk to the one that owns it, and gets the sum from there: fewer "
      "steps "
-     "and less rounding on many nodes, but each node needs a connection to every other one. Buckets that "
-     "direct cannot reduce (codec sign, other types than float32) go around the ring. The coordinator's "
-     "daemon decides for the whole job.",
+     "and less rounding on many nodes, but each node needs a connection to every other one; auto: what is "
+     "faster by measurement, for each bucket. Buckets that direct cannot reduce (codec sign, other types "
+     "than "
+     "float32) go around the ring. The coordinator's daemon decides for the whole job, here as below.",
      FIELD(plan.algorithm)},
+    {"plan.bypass", Type::kChoice, 0, 0, kBypasses, "never", "",
+     "Whether gradients go exactly, whatever compression.codec says. auto: where that is faster by "
+     "measurement, for each bucket; never; always.",
+     FIELD(plan.bypass)},
+    {"plan.codecs", Type::kCodecs, 0, 127, kCodecs, "l8,fp16", "",
+     "Codecs that a bucket may get instead of the policy's where that is faster by measurement, separated by "
+     "commas. They replace whatever the policy names, but for none. Empty: the policy's only.",
+     FIELD(plan.codecs)},
+    {"plan.segment",
+     Type::kSize,
+     0,
+     16 * kMiB,
+     {},
+     "128KiB",
+     "",
+     "Largest message of a bucket, at most transport.segment and at least 70000 bytes. 0: by measurement.",
+     FIELD(plan.segment)},
+    {"plan.remeasure",
+     Type::kDuration,
+     0,
+     kDay,
+     {},
+     "60s",
+     "",
+     "How often a job's network is measured again, and plans that no longer fit are changed. 0s: at the "
+     "job's start only. Nothing is measured where all of the above leave no choice, nor on one node.",
+     FIELD(plan.remeasure)},
 
     {"compression.codec", Type::kChoice, 0, 0, kCodecs, "laco", "",
      "none: exact; fp16, bf16: 16 bits an element; l8: 8 bits, logarithmic; int8, int4: 8 or 4 bits, linear; "
@@ -407,7 +436,7 @@ constexpr Section kSections[] = {
     {"engine", "Threads and polling."},
     {"quotas", "What one user can take of this node."},
     {"log", "Messages, on standard error."},
-    {"plan", "How a bucket is reduced."},
+    {"plan", "How a bucket is reduced: what is not pinned here is chosen by measurement."},
     {"compression",
      "Which codec, with which settings, for which layers. The coordinator's daemon decides for the whole "
      "job."},

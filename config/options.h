@@ -12,6 +12,7 @@ namespace gradwire::config {
 enum class Type {
   kText,       // limits: length in bytes
   kPath,       // absolute; empty where min is 0
+  kCodecs,     // names of codecs, separated by commas; limits: length in bytes
   kAddress,    // IPv4 or IPv6 in digits
   kChoice,     // one of `choices`
   kMode,       // octal permissions; the owner can read and write

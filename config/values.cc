@@ -70,6 +70,15 @@ Result<std::string> parse_text(const Option& option, std::string_view text) {
     }
     return std::string(text);
   }
+  if (option.type == Type::kCodecs) {
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::string_view name = rest.substr(0, rest.find(','));
+      if (std::ranges::find(option.choices, name) == option.choices.end()) {
+        return wrong("holds '" + std::string(name) + "', which is no codec");
+      }
+      rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    }
+  }
   if (option.type == Type::kAddress) {
     unsigned char address[16];
     const std::string copy(text);

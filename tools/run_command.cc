@@ -71,8 +71,11 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command_line
       ->capture_default_str();
   command->add_option_function<std::string>(
       "--codec",
-      [options](const std::string& name) { options->settings.push_back("compression.codec=" + name); },
-      "Codec for gradients, as compression.codec in docs/configuration.md");
+      [options](const std::string& name) {
+        options->settings.push_back("compression.codec=" + name);
+        options->settings.emplace_back("plan.bypass=never");
+      },
+      "Codec for gradients, as compression.codec in docs/configuration.md, also where exact ones are faster");
   command
       ->add_option_function<std::vector<std::string>>(
           "--set",

@@ -4,8 +4,6 @@
 #include <vector>
 
 namespace gradwire::control {
-namespace {
-
 compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
   compress::CodecSettings settings;
   settings.codec = policy.codec;
@@ -29,6 +27,8 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
       policy.warm_start == "exponential" ? compress::WarmStart::kExponential : compress::WarmStart::kStages;
   return settings;
 }
+
+namespace {
 
 std::vector<compress::CodecSettings> layer_settings(const Manifest& manifest,
                                                     const config::CompressionPolicy& policy) {

@@ -19,6 +19,9 @@ struct BucketPlace {
   engine::Algorithm algorithm = engine::Algorithm::kRing;
 };
 
+// What a layer's settings are to its codec.
+compress::CodecSettings codec_settings(const config::PolicySettings& policy);
+
 // The algorithm that the bucket gets where `wanted` is asked for: kRing if it cannot be direct.
 engine::Algorithm algorithm_for(const Manifest& manifest, const config::CompressionPolicy& policy,
                                 engine::Algorithm wanted);

@@ -73,11 +73,22 @@ void BucketRounds::all_arrived(const RoundPtr& round) {
   if (labels_.size() > kLabels) {
     labels_.erase(labels_.begin());
   }
+  hooks_.plan(round->bucket, round->first,
+              [this, bucket = round->bucket](const Json& policy, const Json& plan) {
+                planned(bucket, policy, plan);
+              });
+}
+
+void BucketRounds::planned(uint32_t bucket, const Json& policy, const Json& plan) {
+  const auto found = building_.find(bucket);
+  if (found == building_.end()) {
+    return;  // it has failed meanwhile
+  }
   const Json document{{"type", "bucket_ok"},
-                      {"name", round->first.name},
-                      {"bucket", round->bucket},
-                      {"policy", hooks_.policy()},
-                      {"plan", hooks_.plan()}};
+                      {"name", found->second->first.name},
+                      {"bucket", bucket},
+                      {"policy", policy},
+                      {"plan", plan}};
   for (uint32_t node = 0; node < nodes_; ++node) {
     hooks_.send(node, document);
   }

@@ -26,8 +26,10 @@ class BucketRounds {
     std::function<std::string(uint32_t rank)> place;                  // "rank 3 (node b)"
     std::function<uint32_t(uint32_t rank)> node;                      // of a rank
     std::function<std::string(const std::vector<uint32_t>&)> places;  // of missing ranks
-    std::function<Json()> policy;                                     // for buckets created now
-    std::function<Json()> plan;                                       // the same
+    // Of a bucket that all ranks have created: answers with policy and plan, now or later.
+    std::function<void(uint32_t bucket, const Manifest&,
+                       const std::function<void(const Json& policy, const Json& plan)>& answer)>
+        plan;
   };
   BucketRounds(Scheduler& scheduler, Nanoseconds timeout, uint32_t world, uint32_t nodes, Hooks hooks);
 
@@ -59,6 +61,7 @@ class BucketRounds {
   void fail(const RoundPtr& round, const Status& cause);
   void tell_failure(const Round& round, const std::set<uint32_t>& ranks);
   void all_arrived(const RoundPtr& round);
+  void planned(uint32_t bucket, const Json& policy, const Json& plan);
   void forget_if_told(const RoundPtr& round);
   std::vector<uint32_t> missing(const Round& round) const;
 

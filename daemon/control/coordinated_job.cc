@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/control/job_planner.h"
 #include "daemon/control/log.h"
 
 namespace gradwire::control {
@@ -15,6 +16,15 @@ CoordinatedJob::CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& o
       forming_since_(scheduler.now()),
       deadline_(scheduler),
       grace_(scheduler) {}
+
+CoordinatedJob::~CoordinatedJob() = default;
+
+config::PlanOptions pinned_plan() {
+  config::PlanOptions plan;
+  plan.algorithm = "ring";
+  plan.bypass = "never";
+  return plan;
+}
 
 std::vector<uint32_t> CoordinatedJob::ranks_of(const Node& node) const {
   std::vector<uint32_t> ranks;
@@ -72,6 +82,7 @@ void CoordinatedJob::node_ready(Node& node) {
     state_ = State::kRunning;
     deadline_.stop();
     broadcast({{"type", "go"}});
+    planner_->begin();
     hooks_.running(*this);
     log_info("job_formed", {{"job", identity_.name},
                             {"run", identity_.run_id},
@@ -131,6 +142,9 @@ Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json
   }
   if (type == "beat") {
     return results(node, document);
+  }
+  if (type == "measured" || type == "plan_held" || type == "plan_failed" || type == "plan_changed") {
+    return planner_->document(node.index, type, document);
   }
   if (type == "misses") {
     return stalls_->misses(node.index, document, world_);
@@ -225,6 +239,7 @@ Status CoordinatedJob::rank_left(NodeKey key, const Json& document) {
   }
   broadcast(left_document("rank_left", *left));
   rounds_->rank_left(left->rank);
+  planner_->rank_left();
   if (left_.size() == world_) {
     state_ = State::kOver;
     broadcast({{"type", "end"}});
@@ -307,6 +322,9 @@ void CoordinatedJob::end(const Status& cause, bool again) {
   state_ = State::kOver;
   deadline_.stop();
   grace_.stop();
+  if (planner_) {
+    planner_->stop();
+  }
   if (!nodes_.empty()) {
     log_warning(again ? "job_start_withdrawn" : "job_aborted",
                 {{"job", identity_.name}, {"run", identity_.run_id}, {"cause", cause.message()}});

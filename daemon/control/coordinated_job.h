@@ -9,14 +9,19 @@
 #include <memory>
 #include <optional>
 
+#include "config/config.h"
 #include "daemon/control/bucket_rounds.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/link.h"
-#include "daemon/control/plan_document.h"
 #include "daemon/control/result_watch.h"
 #include "daemon/control/stall_watch.h"
 
 namespace gradwire::control {
+
+class JobPlanner;
+
+// Along the ring, as the policy says, and nothing is measured.
+config::PlanOptions pinned_plan();
 
 struct CoordinatorOptions {
   NodeInfo self;
@@ -24,7 +29,7 @@ struct CoordinatorOptions {
   Nanoseconds operation_timeout{};
   Json policy;                                      // handed out with every bucket
   std::function<std::string(size_t bytes)> random;  // for the epochs' keys
-  Json plan = plan_to_json({});                     // handed out as the policy is
+  config::PlanOptions plan = pinned_plan();
 };
 
 using NodeKey = uint64_t;  // a member's connection, never reused
@@ -40,6 +45,10 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
     std::function<void(CoordinatedJob&, const Status& cause)> over;
   };
   CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& options, JobIdentity identity, Hooks hooks);
+
+  ~CoordinatedJob();
+  CoordinatedJob(const CoordinatedJob&) = delete;
+  CoordinatedJob& operator=(const CoordinatedJob&) = delete;
 
   const JobIdentity& identity() const { return identity_; }
   bool forming() const { return state_ == State::kForming; }
@@ -125,6 +134,7 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   Timer grace_;     // a cause from the data path waits for a better one
   std::unique_ptr<BucketRounds> rounds_;
   std::unique_ptr<StallWatch> stalls_;
+  std::unique_ptr<JobPlanner> planner_;
   ResultWatch results_;
 };
 

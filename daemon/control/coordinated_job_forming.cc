@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "daemon/control/coordinated_job.h"
+#include "daemon/control/job_planner.h"
 #include "daemon/control/pasts.h"
 
 namespace gradwire::control {
@@ -174,7 +175,16 @@ void CoordinatedJob::make_parts() {
       scheduler_, options_.operation_timeout, world_, nodes,
       BucketRounds::Hooks{send, [this](uint32_t rank) { return place_of(rank); },
                           [this](uint32_t rank) { return nodes_.at(rank_node_.at(rank)).index; }, all_places,
-                          [this] { return options_.policy; }, [this] { return options_.plan; }});
+                          [this](uint32_t bucket, const Manifest& manifest,
+                                 const std::function<void(const Json&, const Json&)>& answer) {
+                            planner_->plan(bucket, manifest, [answer](const Json& policy, const Plan& plan) {
+                              answer(policy, plan_to_json(plan));
+                            });
+                          }});
+  planner_ = std::make_unique<JobPlanner>(
+      scheduler_, options_.operation_timeout, nodes, nodes_.begin()->second.info.max_payload,
+      JobPlanner::Hooks{send, [this] { return options_.policy; }, [this] { return options_.plan; },
+                        [this](uint32_t bucket) { return rounds_->label(bucket); }});
   stalls_ = std::make_unique<StallWatch>(
       scheduler_, options_.peer_timeout, nodes,
       StallWatch::Hooks{

@@ -31,7 +31,7 @@ class Coordinator {
   void connection_refused(const std::string& source, const std::string& cause);
   // Of buckets that are created from now on, in running jobs too.
   void set_policy(Json policy) { options_.policy = std::move(policy); }
-  void set_plan(Json plan) { options_.plan = std::move(plan); }
+  void set_plan(config::PlanOptions plan) { options_.plan = std::move(plan); }
   // Ends all jobs with this cause.
   void stop(const Status& cause);
 

@@ -179,6 +179,7 @@ Status Daemon::start_engine() {
                             }});
   node_->residuals =
       std::make_shared<ResidualStore>(scheduler_, *workshop_, node_->quotas, config_.clocks.residual_ttl);
+  node_->costs = std::make_shared<CostBook>(*workshop_, [] { return engine::MonotonicClock().now_ns(); });
   node_->pasts = std::make_shared<PastStore>(scheduler_, config_.clocks.residual_ttl);
   node_->reaper = std::make_shared<SocketReaper>(
       [quotas = node_->quotas](uint32_t uid) { return quotas->charge_closing(uid); });
@@ -189,9 +190,9 @@ Status Daemon::start_engine() {
 void Daemon::start_control() {
   node_->self.control_address = advertised(config_, peers_->port());
   coordinator_ = std::make_unique<Coordinator>(
-      scheduler_, CoordinatorOptions{
-                      node_->self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
-                      config::policy_to_json(config_.compression), random_bytes, plan_to_json(config_.plan)});
+      scheduler_,
+      CoordinatorOptions{node_->self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
+                         config::policy_to_json(config_.compression), random_bytes, config_.plan});
   members_ =
       std::make_unique<Members>(*node_, Members::Hooks{[this](const JobFacts& facts) { job_ends(facts); }});
   publish_timer_ = std::make_unique<Timer>(scheduler_);

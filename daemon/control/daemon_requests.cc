@@ -46,7 +46,7 @@ void Daemon::reload() {
     }
   }
   coordinator_->set_policy(config::policy_to_json(config_.compression));
-  coordinator_->set_plan(plan_to_json(config_.plan));
+  coordinator_->set_plan(config_.plan);
   node_->quotas->set_limits(config_.quotas);
   set_log_level(config_.log.level);
   tell_stop_limit();

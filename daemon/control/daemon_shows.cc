@@ -54,6 +54,11 @@ void Daemon::publish() {
                      results = std::move(results), now] {
       publishing_ = false;
       show(*facts, snapshots, now);
+      for (const engine::JobSnapshot& snapshot : snapshots) {
+        if (const auto member = members_->find(snapshot.id)) {
+          member->engine_coded(snapshot);
+        }
+      }
       for (const auto& [job, taken] : results) {
         if (const auto member = members_->find(job)) {
           member->engine_completed(taken);

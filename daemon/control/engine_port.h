@@ -41,6 +41,17 @@ class EnginePort {
   // `look` runs on the engine's thread and is short (Engine::look).
   virtual void look(engine::JobId job, uint32_t bucket, engine::Engine::Look look, Done done) = 0;
   virtual void traffic(engine::JobId job, std::function<void(const Traffic&)> done) = 0;
+  // Engine::probe; no answer where the job ends before, or measures already.
+  virtual void probe(engine::JobId job, std::function<void(const engine::ProbeTimes&)> done) = 0;
+  // Engine's calls of these names. `idle` runs on the engine's thread. What change_bucket() has replaced is
+  // freed by whoever holds `change`.
+  virtual void hold_bucket(engine::JobId job, uint32_t bucket,
+                           std::function<void(const Result<uint64_t>&)> done) = 0;
+  virtual void let_begin(engine::JobId job, uint32_t bucket, uint64_t from, bool flush,
+                         engine::Engine::Idle idle, Done done) = 0;
+  virtual void change_bucket(engine::JobId job, uint32_t bucket, std::shared_ptr<engine::BucketChange> change,
+                             Done done) = 0;
+  virtual void go_on(engine::JobId job, uint32_t bucket) = 0;
 };
 
 // Work that takes long (memory to be zeroed) beside the control thread; `then` runs on the control thread.

@@ -13,6 +13,7 @@
 #include "daemon/control/member_buckets.h"
 #include "daemon/control/node_context.h"
 #include "daemon/control/state_save.h"
+#include "daemon/planner/linear_cost.h"
 
 namespace gradwire::control {
 
@@ -88,6 +89,7 @@ class Member : public std::enable_shared_from_this<Member> {
   void engine_stalled(const engine::Stall& stall);
   void engine_moved_on(uint32_t bucket, uint64_t sequence);
   void engine_completed(const Results& results);
+  void engine_coded(const engine::JobSnapshot& job);
 
   // Ends the epoch for this node, and tells the coordinator: "the daemon on node b is stopping".
   void stop(const Status& cause);
@@ -122,6 +124,9 @@ class Member : public std::enable_shared_from_this<Member> {
   void started(const Status& status);
   Status go();
   Status who_misses(const Json& document);
+  Status measure(const Json& document);
+  void probe(uint64_t round, const CostBook::Costs& costs);
+  planner::ProbeTimes smoothed(const engine::ProbeTimes& times);
   Status stalled(const Json& document);
   Status moved_on(const Json& document);
   Status rank_left(const Json& document);
@@ -164,6 +169,8 @@ class Member : public std::enable_shared_from_this<Member> {
   Timer failing_timer_;
   std::optional<Epoch> epoch_;
   std::shared_ptr<MemberBuckets> buckets_;
+  bool measuring_ = false;
+  planner::LinearCost sends_{0.7}, processor_{0.7};              // of this job's probes, by bytes
   std::map<std::pair<uint32_t, uint64_t>, std::string> stalls_;  // by bucket and sequence number
 };
 

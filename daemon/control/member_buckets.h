@@ -9,8 +9,11 @@
 #include <set>
 
 #include "config/policy.h"
+#include "daemon/control/bucket_reducer.h"
 #include "daemon/control/manifest.h"
 #include "daemon/control/node_context.h"
+#include "daemon/control/plan_document.h"
+#include "daemon/engine/snapshot.h"
 
 namespace gradwire::control {
 
@@ -36,6 +39,12 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   // The coordinator's documents bucket_ok, bucket_go and bucket_failed. kCorrupt: odd.
   Status document(const std::string& type, const Json& document);
 
+  // plan_prepare, plan_commit, plan_cancel, plan_go. kCorrupt: odd.
+  Status plan_document(const std::string& type, const Json& document);
+
+  // What codecs have taken lately corrects what this node knows of them.
+  void coded(const engine::JobSnapshot& job);
+
   // Numbers of buckets that all local ranks have destroyed: operations of slower nodes on them may still end.
   const std::vector<uint32_t>& destroyed() const { return destroyed_; }
 
@@ -56,8 +65,16 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
     std::map<uint32_t, Reply<BucketCreated>> waiting;  // by rank
     Manifest manifest;
   };
+  struct Change;  // of plan, under way
   struct Bucket {
     std::string name;
+    Manifest manifest;
+    config::CompressionPolicy given;   // the coordinator's, whatever the plan makes of it
+    config::CompressionPolicy policy;  // as the plan has it
+    std::shared_ptr<Change> change;
+    uint64_t hop_ns = 0, hop_elements = 0;  // timed until coded() looked last
+    uint64_t decode_ns = 0, decode_elements = 0;
+    bool mixed = false;                                // they are of two plans
     std::map<uint32_t, Reply<BucketCreated>> waiting;  // until bucket_go
     std::set<uint32_t> holders;                        // ranks that have it
     std::string codec;
@@ -81,6 +98,22 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   void built(uint32_t id, Parts& parts);
   void add_to_engine(uint32_t id, Parts& parts);
   std::function<void(std::unique_ptr<compress::BucketReducer>)> on_retired(const Parts& parts);
+  // As on_retired(), for a reducer of another plan.
+  std::function<void(std::unique_ptr<compress::BucketReducer>)> retire_to_store(
+      const std::string& bucket, const QuotaLedger::Charge& charge, const ResidualStore::Away& away);
+  BucketPlace place_for(const Manifest& manifest, const config::CompressionPolicy& policy,
+                        const Plan& plan) const;
+  static std::shared_ptr<const engine::PlanFacts> plan_facts(const Plan& plan,
+                                                             const config::CompressionPolicy& given);
+  // member_buckets_plan.cc, in the order in which they happen.
+  Status prepare(uint32_t id, uint64_t number, const Json& document);
+  void refuse_change(uint32_t id, uint64_t number, const Status& cause);
+  bool is_in_change(uint32_t id, const std::shared_ptr<Change>& change) const;
+  void hold(uint32_t id, const std::shared_ptr<Change>& change);
+  void commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from, bool flush);
+  void take_over(uint32_t id, const std::shared_ptr<Change>& change);
+  void swap(uint32_t id, const std::shared_ptr<Change>& change);
+  void keep_state(std::vector<compress::LayerState>& state, uint32_t id);
   bool still_wanted(uint32_t id);
   void give_up(uint32_t id, const Status& cause);
   void remove(uint32_t id, unsigned attempt);

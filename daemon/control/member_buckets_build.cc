@@ -5,14 +5,16 @@
 #include "config/policy_json.h"
 #include "daemon/control/bucket_reducer.h"
 #include "daemon/control/member_buckets.h"
+#include "daemon/control/plan_candidates.h"
 #include "daemon/control/plan_document.h"
 
 namespace gradwire::control {
 
 struct MemberBuckets::Parts {
   Manifest manifest;
-  config::CompressionPolicy policy;
+  config::CompressionPolicy policy;  // as the plan has it
   BucketPlace place;
+  std::shared_ptr<const engine::PlanFacts> plan;
   uint64_t region = 0, residual = 0;  // bytes
   size_t ranks = 0;                   // local
 
@@ -83,7 +85,7 @@ Status MemberBuckets::numbered(const Json& document) {
   const std::string name = fields.text("name", 1, kMaxBucketName);
   const auto id = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
   const Json* policy_json = fields.object("policy");
-  const engine::Algorithm algorithm = read_plan(fields);
+  const Plan plan = read_plan(fields, facts_.max_payload);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("bucket_ok"));
   const Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
   GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("bucket_ok, policy"));
@@ -104,9 +106,12 @@ Status MemberBuckets::numbered(const Json& document) {
   bucket.building = true;
   const auto parts = std::make_shared<Parts>();
   parts->manifest = std::move(round.manifest);
-  parts->policy = *policy;
-  parts->place = {facts_.nodes, facts_.node_index, facts_.max_payload,
-                  algorithm_for(parts->manifest, *policy, algorithm)};
+  parts->policy = planned_policy(*policy, plan.codec);
+  parts->place = place_for(parts->manifest, parts->policy, plan);
+  parts->plan = plan_facts(plan, *policy);
+  bucket.manifest = parts->manifest;
+  bucket.given = *policy;
+  bucket.policy = parts->policy;
   // What earlier buckets leave behind is in the workshop, if it is on its way.
   node_.workshop.run([] {},
                      [parts, id, weak = weak_from_this()] {
@@ -202,19 +207,23 @@ void MemberBuckets::built(uint32_t id, Parts& parts) {
 
 // Brings the residuals of a bucket that is gone to the store; called on any thread.
 std::function<void(std::unique_ptr<compress::BucketReducer>)> MemberBuckets::on_retired(const Parts& parts) {
+  return retire_to_store(parts.manifest.name, parts.residual_charge, parts.away);
+}
+
+std::function<void(std::unique_ptr<compress::BucketReducer>)> MemberBuckets::retire_to_store(
+    const std::string& name, const QuotaLedger::Charge& residual_charge, const ResidualStore::Away& away) {
   // The engine may keep the function longer than the bucket.
   struct Held {
     QuotaLedger::Charge charge;
     ResidualStore::Away away;
   };
-  const auto held = std::make_shared<Held>(Held{parts.residual_charge, nullptr});
-  if (!wanted_ || !parts.residual_charge) {
+  const auto held = std::make_shared<Held>(Held{residual_charge, nullptr});
+  if (!wanted_ || !residual_charge) {
     return [held](std::unique_ptr<compress::BucketReducer>) { held->charge.reset(); };
   }
-  held->away = parts.away;
+  held->away = away;
   return [&scheduler = node_.scheduler, weak = std::weak_ptr(node_.residuals), job = facts_.identity,
-          bucket = parts.manifest.name, wanted = wanted_,
-          held](std::unique_ptr<compress::BucketReducer> reducer) {
+          bucket = name, wanted = wanted_, held](std::unique_ptr<compress::BucketReducer> reducer) {
     // A posted function can be copied, a unique_ptr cannot.
     const auto shared = std::make_shared<std::unique_ptr<compress::BucketReducer>>(std::move(reducer));
     scheduler.post([weak, job, bucket, wanted, had = std::exchange(*held, {}), shared] {
@@ -241,6 +250,7 @@ void MemberBuckets::add_to_engine(uint32_t id, Parts& parts) {
   spec.bucket = id;
   spec.name = parts.manifest.name;
   spec.retired = on_retired(parts);
+  spec.plan = parts.plan;
   spec.reducer = std::move(parts.reducer);
   spec.shards = std::move(parts.shards);
   spec.elements = manifest_elements(parts.manifest);

@@ -66,6 +66,12 @@ Status Member::handle(const std::string& type, const Json& document) {
   if (type == "bucket_ok" || type == "bucket_go" || type == "bucket_failed") {
     return buckets_->document(type, document);
   }
+  if (type.starts_with("plan_")) {
+    return buckets_->plan_document(type, document);
+  }
+  if (type == "measure") {
+    return measure(document);
+  }
   if (type == "who_misses") {
     return who_misses(document);
   }

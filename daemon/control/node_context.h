@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/cost_book.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/engine_port.h"
 #include "daemon/control/link.h"
@@ -37,6 +38,8 @@ struct NodeContext {
   // What outlives an epoch; where one is missing, nothing of its kind is kept.
   std::shared_ptr<ResidualStore> residuals = nullptr;
   std::shared_ptr<PastStore> pasts = nullptr;
+  // Without one this node measures nothing.
+  std::shared_ptr<CostBook> costs = nullptr;
   // Ends the sockets that a trainer holds the other end of.
   std::shared_ptr<SocketReaper> reaper = std::make_shared<SocketReaper>();
   // Who copies the residuals of a large bucket out of the engine.

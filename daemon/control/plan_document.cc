@@ -1,26 +1,67 @@
 #include "daemon/control/plan_document.h"
 
-namespace gradwire::control {
+#include <algorithm>
 
-Json plan_to_json(const config::PlanOptions& plan) {
-  return {{"algorithm", plan.algorithm}};
+#include "compress/reducer.h"
+#include "daemon/planner/planner.h"
+
+namespace gradwire::control {
+namespace {
+
+constexpr uint64_t kLongest = 3'600'000'000'000;  // ns
+
+bool is_codec(const std::string& name) {
+  const auto names = compress::codec_names();
+  return name == "policy" || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-engine::Algorithm read_plan(Fields& fields) {
-  const Json* const plan = fields.object("plan");
-  if (plan == nullptr) {
-    return engine::Algorithm::kRing;
+}  // namespace
+
+std::string describe(const Plan& plan) {
+  const std::string segments =
+      plan.segment == 0 ? "" : ", segments of " + std::to_string(plan.segment) + " bytes";
+  return plan.codec + " by " + std::string(engine::algorithm_name(plan.algorithm)) + segments;
+}
+
+Json plan_to_json(const Plan& plan) {
+  return {{"algorithm", std::string(engine::algorithm_name(plan.algorithm))},
+          {"codec", plan.codec},
+          {"segment", plan.segment},
+          {"expected_ns", plan.expected_ns},
+          {"exact_ns", plan.exact_ns}};
+}
+
+Plan read_plan(Fields& fields, uint32_t max_payload) {
+  const Json* const object = fields.object("plan");
+  if (object == nullptr) {
+    return {};
   }
-  Fields inner(*plan);
-  const std::string name = inner.text("algorithm", 1, 16);
-  for (const engine::Algorithm algorithm : {engine::Algorithm::kRing, engine::Algorithm::kDirect}) {
-    if (name == engine::algorithm_name(algorithm)) {
-      return algorithm;
-    }
+  Fields inner(*object);
+  Plan plan;
+  const std::string algorithm = inner.text("algorithm", 1, 16);
+  // What is left out is as in a plan that nobody has made.
+  plan.codec = object->contains("codec") ? inner.text("codec", 1, 16) : plan.codec;
+  plan.segment = object->contains("segment") ? inner.number<uint32_t>("segment", 0, max_payload) : 0;
+  plan.expected_ns = object->contains("expected_ns") ? inner.number("expected_ns", 0, kLongest) : 0;
+  plan.exact_ns = object->contains("exact_ns") ? inner.number("exact_ns", 0, kLongest) : 0;
+  plan.algorithm = algorithm == engine::algorithm_name(engine::Algorithm::kDirect)
+                       ? engine::Algorithm::kDirect
+                       : engine::Algorithm::kRing;
+  if (inner.ok() && algorithm != engine::algorithm_name(plan.algorithm)) {
+    inner.complain("algorithm", "is '" + algorithm + "', neither ring nor direct");
   }
-  fields.complain("plan", inner.ok() ? "names algorithm '" + name + "', which is neither ring nor direct"
-                                     : inner.status().message());
-  return engine::Algorithm::kRing;
+  if (inner.ok() && !is_codec(plan.codec)) {
+    inner.complain("codec", "is '" + plan.codec + "', which is no codec here");
+  }
+  if (inner.ok() && plan.segment != 0 && plan.segment < planner::kSmallestSegment) {
+    inner.complain("segment", "is " + std::to_string(plan.segment) + " bytes, below " +
+                                  std::to_string(planner::kSmallestSegment));
+  }
+  if (!inner.ok()) {
+    fields.complain("plan", inner.status().message());
+    return {};
+  }
+  return plan;
 }
 
 }  // namespace gradwire::control

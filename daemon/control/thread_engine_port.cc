@@ -67,4 +67,37 @@ void ThreadEnginePort::traffic(engine::JobId job, std::function<void(const Traff
       std::move(done));
 }
 
+void ThreadEnginePort::probe(engine::JobId job, std::function<void(const engine::ProbeTimes&)> done) {
+  thread_.post([this, job, done = std::move(done)](Engine& engine) {
+    const auto answer = [this, done](const engine::ProbeTimes& times) {
+      control_.post([done, times] { done(times); });
+    };
+    // Where it is refused the job is over, or the answer to the first request comes.
+    [[maybe_unused]] const Status status = engine.probe(job, answer);
+  });
+}
+
+void ThreadEnginePort::hold_bucket(engine::JobId job, uint32_t bucket,
+                                   std::function<void(const Result<uint64_t>&)> done) {
+  call([job, bucket](Engine& engine) { return engine.hold_bucket(job, bucket); }, std::move(done));
+}
+
+void ThreadEnginePort::let_begin(engine::JobId job, uint32_t bucket, uint64_t from, bool flush,
+                                 Engine::Idle idle, Done done) {
+  call([job, bucket, from, flush,
+        idle = std::move(idle)](Engine& engine) { return engine.let_begin(job, bucket, from, flush, idle); },
+       std::move(done));
+}
+
+void ThreadEnginePort::change_bucket(engine::JobId job, uint32_t bucket,
+                                     std::shared_ptr<engine::BucketChange> change, Done done) {
+  call([job, bucket, change = std::move(change)](
+           Engine& engine) { return engine.change_bucket(job, bucket, change.get()); },
+       std::move(done));
+}
+
+void ThreadEnginePort::go_on(engine::JobId job, uint32_t bucket) {
+  thread_.post([job, bucket](Engine& engine) { engine.go_on(job, bucket); });
+}
+
 }  // namespace gradwire::control

@@ -26,6 +26,14 @@ class ThreadEnginePort final : public EnginePort {
   void take_results(engine::JobId job, std::function<void(std::vector<engine::ResultSample>)> done) override;
   void look(engine::JobId job, uint32_t bucket, engine::Engine::Look look, Done done) override;
   void traffic(engine::JobId job, std::function<void(const Traffic&)> done) override;
+  void probe(engine::JobId job, std::function<void(const engine::ProbeTimes&)> done) override;
+  void hold_bucket(engine::JobId job, uint32_t bucket,
+                   std::function<void(const Result<uint64_t>&)> done) override;
+  void let_begin(engine::JobId job, uint32_t bucket, uint64_t from, bool flush, engine::Engine::Idle idle,
+                 Done done) override;
+  void change_bucket(engine::JobId job, uint32_t bucket, std::shared_ptr<engine::BucketChange> change,
+                     Done done) override;
+  void go_on(engine::JobId job, uint32_t bucket) override;
 
  private:
   // Runs `ask` on the engine's thread and `done` with what it returned on the control thread.

@@ -235,7 +235,8 @@ class Cluster:
         self.key.chmod(0o600)
         self.addresses = [lab.address(i) if lab else "127.0.0.1" for i in range(nodes)]
         self.prefixes = [lab.prefix(i) if lab else [] for i in range(nodes)]
-        self.settings = settings or {}
+        # What is not about plans is about what the configuration says.
+        self.settings = {"plan.algorithm": "ring", "plan.bypass": "never", **(settings or {})}
         self.jobs = 0
         self.daemons = [Daemon(self, i, self.settings) for i in range(nodes)]
         self._wait_until_ready(self.daemons)

@@ -65,10 +65,11 @@ TEST(Plan, IsDirectOnlyWhereSharesCanBeSummedAtTheirOwner) {
 TEST(Plan, ThatIsNotKnownIsRefused) {
   const auto read = [](const Json& document) {
     Fields fields(document);
-    const engine::Algorithm algorithm = read_plan(fields);
+    const engine::Algorithm algorithm = read_plan(fields, 130'048).algorithm;
     return std::pair(algorithm, fields.ok() ? "" : fields.status().message());
   };
-  EXPECT_EQ(read({{"plan", plan_to_json({.algorithm = "direct"})}}).first, engine::Algorithm::kDirect);
+  EXPECT_EQ(read({{"plan", plan_to_json({.algorithm = engine::Algorithm::kDirect})}}).first,
+            engine::Algorithm::kDirect);
   EXPECT_EQ(read({{"plan", plan_to_json({})}}), std::pair(engine::Algorithm::kRing, std::string()));
   for (const Json& plan :
        {Json("ring"), Json::object(), Json{{"algorithm", "tree"}}, Json{{"algorithm", 3}}}) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
+#include "daemon/control/plan_document.h"
 #include "tests/control/fakes.h"
 
 namespace gradwire::control::testing {
@@ -74,7 +75,9 @@ TEST(Buckets, TheirNumberIsBounded) {
 
 TEST(Buckets, TheCoordinatorsPlanDecides) {
   TestCluster cluster({"a", "b", "c"});
-  cluster.coordinator->set_plan(plan_to_json({.algorithm = "direct"}));
+  config::PlanOptions direct = pinned_plan();
+  direct.algorithm = "direct";
+  cluster.coordinator->set_plan(direct);
   const auto zero = cluster.join(0, 0, 3);
   const auto one = cluster.join(1, 1, 3);
   const auto two = cluster.join(2, 2, 3);
@@ -176,14 +179,15 @@ TEST(Buckets, ANodeThatDoesNotGetTheMemoryInTimeIsNamed) {
   const auto node = [](uint32_t rank) { return rank / 2; };
   BucketRounds rounds(
       scheduler, seconds(10), 4, 2,
-      BucketRounds::Hooks{[&causes](uint32_t, const Json& document) {
-                            if (document["type"] == "bucket_failed") {
-                              causes.push_back(document["message"]);
-                            }
-                          },
-                          [](uint32_t rank) { return "rank " + std::to_string(rank); }, node,
-                          [](const std::vector<uint32_t>& ranks) { return "ranks " + list_ranks(ranks); },
-                          [] { return Json::object(); }, [] { return plan_to_json({}); }});
+      BucketRounds::Hooks{
+          [&causes](uint32_t, const Json& document) {
+            if (document["type"] == "bucket_failed") {
+              causes.push_back(document["message"]);
+            }
+          },
+          [](uint32_t rank) { return "rank " + std::to_string(rank); }, node,
+          [](const std::vector<uint32_t>& ranks) { return "ranks " + list_ranks(ranks); },
+          [](uint32_t, const Manifest&, const auto& answer) { answer(Json::object(), plan_to_json({})); }});
   for (uint32_t rank = 0; rank < 4; ++rank) {
     rounds.created(rank, {"b0", 0, 0, {{"w", 5}}});
   }

@@ -159,6 +159,56 @@ class FakeEngine final : public EnginePort {
     scheduler_.post([done] { done(Traffic{1, 2, 3}); });
   }
 
+  void probe(engine::JobId, std::function<void(const engine::ProbeTimes&)> done) override {
+    ++probes;
+    if (answers_probes) {
+      scheduler_.post([done, times = probe_times] { done(times); });
+    } else {
+      late_answers.push_back([done, times = probe_times] { done(times); });
+    }
+  }
+  void hold_bucket(engine::JobId, uint32_t bucket,
+                   std::function<void(const Result<uint64_t>&)> done) override {
+    log.push_back("hold " + std::to_string(bucket));
+    const Result<uint64_t> answer =
+        buckets.contains(bucket) ? Result<uint64_t>(next_sequence) : Status(Code::kNotFound, "gone");
+    if (answers_holds) {
+      scheduler_.post([done, answer] { done(answer); });
+    } else {
+      late_answers.push_back([done, answer] { done(answer); });
+    }
+  }
+  // The bucket is at rest at once, unless `idles` is false.
+  void let_begin(engine::JobId, uint32_t bucket, uint64_t from, bool flush, engine::Engine::Idle idle,
+                 Done done) override {
+    log.push_back("let_begin " + std::to_string(bucket) + " from " + std::to_string(from) +
+                  (flush ? " flush" : ""));
+    reply(std::move(done), ok_status());
+    const auto rest = [this, bucket, idle] {
+      if (const auto found = buckets.find(bucket); found != buckets.end()) {
+        idle(*found->second->reducer);
+      }
+    };
+    if (idles) {
+      scheduler_.post(rest);
+    } else {
+      late_answers.emplace_back(rest);
+    }
+  }
+  void change_bucket(engine::JobId, uint32_t bucket, std::shared_ptr<engine::BucketChange> change,
+                     Done done) override {
+    log.push_back("change_bucket " + std::to_string(bucket));
+    const auto found = buckets.find(bucket);
+    if (found != buckets.end() && change_result.ok()) {
+      std::swap(found->second->reducer, change->reducer);
+      std::swap(found->second->algorithm, change->algorithm);
+      std::swap(found->second->retired, change->retired);
+      std::swap(found->second->plan, change->plan);
+    }
+    reply(std::move(done), found == buckets.end() ? Status(Code::kNotFound, "gone") : change_result);
+  }
+  void go_on(engine::JobId, uint32_t bucket) override { log.push_back("go_on " + std::to_string(bucket)); }
+
   bool logged(const std::string& entry) const {
     return std::find(log.begin(), log.end(), entry) != log.end();
   }
@@ -172,6 +222,11 @@ class FakeEngine final : public EnginePort {
   Results results;  // that nobody has taken
   int looks = 0;
   int looking = 0, most_looking = 0;  // looks that are not answered yet
+  int probes = 0;
+  engine::ProbeTimes probe_times{100'000, 20'000, 20'000'000, 3'000'000};
+  uint64_t next_sequence = 1;
+  bool answers_probes = true, answers_holds = true, idles = true;
+  Status change_result;
   bool answers_stalls = true;
   bool answers_completed = true;
   std::vector<Work> late_answers;
@@ -349,6 +404,8 @@ class TestCluster {
     node->context->residuals =
         std::make_shared<ResidualStore>(scheduler, *node->workshop, node->context->quotas, ttl);
     node->context->pasts = std::make_shared<PastStore>(scheduler, ttl);
+    node->context->costs =
+        std::make_shared<CostBook>(*node->workshop, [now = uint64_t{0}]() mutable { return now += 10'000; });
     node->members = std::make_unique<Members>(*node->context, Members::Hooks{[](const JobFacts&) {}});
     nodes.push_back(std::move(node));
     return *nodes.back();

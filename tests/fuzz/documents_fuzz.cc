@@ -3,6 +3,7 @@
 #include <string>
 
 #include "config/policy_json.h"
+#include "daemon/control/cost_documents.h"
 #include "daemon/control/documents.h"
 #include "daemon/control/manifest.h"
 #include "daemon/control/stall_watch.h"
@@ -42,6 +43,8 @@ void check_all(const Json& document) {
   check(document, read_left, [](const RankLeft& left) { return left_document("leave", left); });
   check(document, read_stall, stall_document);
   check(document, read_results, results_document);
+  check(
+      document, [](const Json& each) { return read_measured(each, 1); }, measured_document);
   check(document, read_manifest, [](const Manifest& manifest) {
     Json written = {{"type", "bucket"}};
     write_manifest(manifest, &written);

@@ -178,7 +178,7 @@ class Run(Base):
         (folder,) = self.left_over()
         for node in ("node0", "node1"):
             log = (folder / node / "gradwired.log").read_text()
-            self.assertIn("settings: compression.codec=l8 a.b=1 a.b=2", log)
+            self.assertIn("settings: compression.codec=l8 plan.bypass=never a.b=1 a.b=2", log)
         self.assertEqual((folder / "key").stat().st_mode & 0o777, 0o600)
         self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
 

@@ -1,0 +1,45 @@
+// CostBook: what codecs cost on this node, for all of its jobs: tried out once each, then corrected by what
+// the engine sees.
+//
+// On the control thread; the trials are in the workshop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/policy.h"
+#include "daemon/control/engine_port.h"
+#include "daemon/planner/costs.h"
+
+namespace gradwire::control {
+
+class CostBook : public std::enable_shared_from_this<CostBook> {
+ public:
+  // `now_ns` is read on the workshop's thread.
+  CostBook(Workshop& workshop, std::function<uint64_t()> now_ns)
+      : workshop_(workshop), now_ns_(std::move(now_ns)) {}
+
+  struct Costs {
+    planner::CodecCost exact;
+    std::vector<planner::CodecCost> codecs;  // in the order of the settings
+  };
+  // `done` comes later, on the control thread.
+  void find(const std::vector<config::PolicySettings>& settings, std::function<void(const Costs&)> done);
+
+  // What hops and decodes of that codec have taken in earnest. Counts an eighth of it, so that one disturbed
+  // moment does not change plans.
+  void seen(const config::PolicySettings& settings, double hop_ns_per_element, double decode_ns_per_element);
+
+ private:
+  static std::string key_of(const config::PolicySettings& settings);
+
+  Workshop& workshop_;
+  std::function<uint64_t()> now_ns_;
+  std::map<std::string, planner::CodecCost> known_;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,109 @@
+// The coordinator's planner of one job: has the nodes measure, decides how each bucket is reduced, and
+// decides anew when later measurements say that another way is faster.
+//
+// A state machine without I/O on one thread. It decides alone, for all nodes: they hear of the same plan.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "daemon/control/cost_documents.h"
+#include "daemon/control/manifest.h"
+#include "daemon/control/plan_changes.h"
+#include "daemon/control/plan_document.h"
+#include "daemon/planner/planner.h"
+
+namespace gradwire::control {
+
+class JobPlanner {
+ public:
+  // How long a bucket waits for measurements, but at most half of operation_timeout; without them it gets the
+  // policy's codec along the ring.
+  static constexpr Nanoseconds kPatience = std::chrono::seconds(5);
+  // A plan that is in use changes at most so often, and only for a gain of this factor.
+  static constexpr Nanoseconds kSettled = std::chrono::seconds(10);
+  static constexpr double kGain = 1.10;
+
+  struct Hooks {
+    std::function<void(uint32_t node, const Json&)> send;
+    std::function<Json()> policy;                  // for buckets created now
+    std::function<config::PlanOptions()> options;  // the same
+    std::function<std::string(uint32_t bucket)> label;
+  };
+  JobPlanner(Scheduler& scheduler, Nanoseconds operation_timeout, uint32_t nodes, uint32_t max_payload,
+             Hooks hooks);
+  ~JobPlanner() { stop(); }
+  JobPlanner(const JobPlanner&) = delete;
+  JobPlanner& operator=(const JobPlanner&) = delete;
+
+  // Every node has the job.
+  void begin();
+  // Ranks leave: nothing is measured and no plan changes any more, and what waits gets its answer.
+  void rank_left();
+  // The epoch is over.
+  void stop();
+  // `done` gets the policy and the plan, within kPatience.
+  using Planned = std::function<void(const Json& policy, const Plan& plan)>;
+  void plan(uint32_t bucket, const Manifest& manifest, Planned done);
+
+  // measured, plan_held, plan_failed, plan_changed. kCorrupt: odd.
+  Status document(uint32_t node, const std::string& type, const Json& document);
+
+ private:
+  struct Bucket {
+    Manifest manifest;
+    config::CompressionPolicy policy;
+    Plan plan;
+    Nanoseconds since{};  // it has that plan, or an attempt to change it failed
+  };
+  // What may be chosen, in the order in which nodes tell its costs.
+  struct Candidates {
+    std::vector<config::PolicySettings> settings;
+    std::vector<std::pair<std::string, uint32_t>> others;  // codecs besides the policy's: name, place
+    bool operator==(const Candidates&) const = default;
+  };
+  struct Waiting {
+    uint32_t bucket = 0;
+    Manifest manifest;
+    Planned done;
+  };
+
+  bool decides(const config::PlanOptions& options) const;
+  Candidates candidates(const config::CompressionPolicy& policy) const;
+  bool stale() const;
+  void measure();
+  Status measured(uint32_t node, const Json& document);
+  void round_over();
+  void answer_waiting();
+  void answer(const Waiting& waiting);
+  planner::Allowed allowed(const Manifest& manifest, const config::CompressionPolicy& policy,
+                           const Candidates& candidates, bool coded) const;
+  Plan decide(const Manifest& manifest, const config::CompressionPolicy& policy) const;
+  void replan();
+  void replan(uint32_t id, Bucket& bucket);
+  void changed(uint32_t bucket, const Plan& plan, const Status& status);
+
+  Scheduler& scheduler_;
+  Nanoseconds wait_;
+  uint32_t nodes_;
+  uint32_t max_payload_;
+  Hooks hooks_;
+  PlanChanges changes_;
+  bool begun_ = false, stopped_ = false;
+  uint64_t round_ = 0;
+  bool measuring_ = false;
+  Candidates asked_;                                // of the round under way
+  std::map<uint32_t, planner::NodeCosts> answers_;  // by node
+  Candidates known_;                                // of the last whole round
+  std::optional<planner::NodeCosts> costs_;
+  std::vector<Waiting> waiting_;
+  std::map<uint32_t, Bucket> buckets_;
+  Timer patience_, again_;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,307 @@
+// A bucket that is in use gets another plan, step by step as the coordinator orders it.
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <new>
+#include <utility>
+
+#include "daemon/control/bucket_reducer.h"
+#include "daemon/control/log.h"
+#include "daemon/control/member_buckets.h"
+#include "daemon/control/plan_candidates.h"
+
+namespace gradwire::control {
+
+struct MemberBuckets::Change {
+  uint64_t number = 0;
+  Plan plan;
+  config::CompressionPolicy policy;  // as the plan has it
+  bool committed = false;
+  bool changed = false;
+  QuotaLedger::Charge charge;
+  ResidualStore::Away away;  // while the residuals are on their way to the new reducer, and in it
+  Status status;
+  std::shared_ptr<engine::BucketChange> next = std::make_shared<engine::BucketChange>();
+  std::vector<compress::LayerState> state;  // what the old reducer leaves
+};
+
+BucketPlace MemberBuckets::place_for(const Manifest& manifest, const config::CompressionPolicy& policy,
+                                     const Plan& plan) const {
+  BucketPlace place{facts_.nodes, facts_.node_index, facts_.max_payload,
+                    algorithm_for(manifest, policy, plan.algorithm)};
+  if (plan.segment != 0) {
+    place.max_payload = std::min(place.max_payload, plan.segment);
+  }
+  return place;
+}
+
+std::shared_ptr<const engine::PlanFacts> MemberBuckets::plan_facts(const Plan& plan,
+                                                                   const config::CompressionPolicy& policy) {
+  auto facts = std::make_shared<engine::PlanFacts>();
+  Plan shown = plan;
+  if (shown.codec == "policy" && policy.rules.empty()) {
+    shown.codec = policy.defaults.codec;
+  }
+  facts->text = describe(shown);
+  facts->expected_ns = plan.expected_ns;
+  facts->exact_ns = plan.exact_ns;
+  return facts;
+}
+
+Status MemberBuckets::plan_document(const std::string& type, const Json& document) {
+  if (type != "plan_prepare" && type != "plan_commit" && type != "plan_cancel" && type != "plan_go") {
+    return {Code::kCorrupt, "the type '" + clean(type, 40) + "' is unknown"};
+  }
+  Fields fields(document);
+  const auto id = fields.number<uint32_t>("bucket", 1, UINT32_MAX);
+  const uint64_t number = fields.number("change", 1, UINT64_MAX);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context(type));
+  if (!over_.ok()) {
+    return ok_status();
+  }
+  if (type == "plan_prepare") {
+    return prepare(id, number, document);
+  }
+  const auto found = buckets_.find(id);
+  if (found == buckets_.end() || !found->second.change || found->second.change->number != number) {
+    return ok_status();  // the bucket, or the change, is gone
+  }
+  const std::shared_ptr<Change> change = found->second.change;
+  if (type == "plan_commit") {
+    const uint64_t from = fields.number("from", 1, uint64_t{1} << 53);
+    const bool flush = fields.flag("flush");
+    GRADWIRE_RETURN_IF_ERROR(fields.status().with_context(type));
+    if (change->committed || !change->next->reducer) {
+      return {Code::kCorrupt, type + ": the change is not prepared here, or agreed on already"};
+    }
+    change->committed = true;
+    commit(id, change, from, flush);
+    return ok_status();
+  }
+  if (type == "plan_cancel" ? change->committed : !change->changed) {
+    return {Code::kCorrupt, type + ": the change is at another step here"};
+  }
+  if (type == "plan_go") {
+    found->second.policy = change->policy;
+    found->second.mixed = true;
+  }
+  found->second.change.reset();
+  node_.engine.go_on(facts_.job, id);
+  return ok_status();
+}
+
+void MemberBuckets::refuse_change(uint32_t id, uint64_t number, const Status& cause) {
+  Json document = failure_document("plan_failed", cause);
+  document["bucket"] = id;
+  document["change"] = number;
+  send_(document);
+}
+
+Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document) {
+  Fields fields(document);
+  const Plan plan = read_plan(fields, facts_.max_payload);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("plan_prepare"));
+  const auto found = buckets_.find(id);
+  if (found == buckets_.end() || !found->second.in_engine || found->second.holders.empty()) {
+    refuse_change(id, number, Status(Code::kNotFound, "bucket " + std::to_string(id) + " is not in use"));
+    return ok_status();
+  }
+  Bucket& bucket = found->second;
+  if (bucket.change) {
+    return {Code::kCorrupt, "plan_prepare: bucket " + std::to_string(id) + " is in a change already"};
+  }
+  const auto change = std::make_shared<Change>();
+  change->number = number;
+  change->plan = plan;
+  change->policy = planned_policy(bucket.given, plan.codec);
+  const BucketPlace place = place_for(bucket.manifest, change->policy, plan);
+  change->next->algorithm = place.algorithm;
+  change->next->plan = plan_facts(plan, bucket.given);
+  const uint64_t bytes = residual_bytes(bucket.manifest, place, change->policy);
+  if (bytes > 0) {
+    // Beside the old one's, until that is gone.
+    const std::array<uint64_t, 1> parts = {bytes};
+    const std::string formula =
+        "another plan of " + bucket_text(bucket.name) + ": residuals " + std::to_string(bytes);
+    auto charges = node_.residuals ? node_.residuals->charge_bytes(facts_.identity.uid, parts, formula)
+                                   : node_.quotas->charge_bytes(facts_.identity.uid, parts, formula);
+    if (!charges.ok()) {
+      refuse_change(id, number, charges.status());
+      return ok_status();
+    }
+    change->charge = std::move(charges->front());
+  }
+  bucket.change = change;
+  node_.workshop.run(
+      [change, place, manifest = bucket.manifest] {
+        try {
+          auto made = make_reducer(manifest, place, change->policy);
+          change->status = made.status();
+          if (made.ok()) {
+            change->next->reducer = std::move(*made);
+          }
+        } catch (const std::bad_alloc&) {
+          change->status = Status(Code::kResourceExhausted, "no memory for the residuals of another plan");
+        }
+      },
+      [id, change, weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (self && self->is_in_change(id, change)) {
+          self->hold(id, change);
+        }
+      });
+  return ok_status();
+}
+
+bool MemberBuckets::is_in_change(uint32_t id, const std::shared_ptr<Change>& change) const {
+  const auto found = buckets_.find(id);
+  return over_.ok() && found != buckets_.end() && found->second.change == change;
+}
+
+void MemberBuckets::hold(uint32_t id, const std::shared_ptr<Change>& change) {
+  if (!change->status.ok()) {
+    buckets_.at(id).change.reset();
+    refuse_change(id, change->number, change->status);
+    return;
+  }
+  node_.engine.hold_bucket(
+      facts_.job, id, [id, change, weak = weak_from_this()](const Result<uint64_t>& next) {
+        const auto self = weak.lock();
+        if (!self || !self->is_in_change(id, change)) {
+          return;
+        }
+        if (next.ok()) {
+          self->send_({{"type", "plan_held"}, {"bucket", id}, {"change", change->number}, {"next", *next}});
+        } else {
+          self->buckets_.at(id).change.reset();
+          self->refuse_change(id, change->number, next.status());
+        }
+      });
+}
+
+// Agreed on by all nodes: from here on it happens, or the epoch ends.
+void MemberBuckets::commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from, bool flush) {
+  const auto idle = [change, id, &scheduler = node_.scheduler, weak = weak_from_this(),
+                     store = std::weak_ptr(node_.residuals), job = facts_.identity, wanted = wanted_,
+                     name = buckets_.at(id).name](compress::BucketReducer& old) {
+    change->state = old.take_state();
+    scheduler.post([change, id, weak, store, job, wanted, name] {
+      if (const auto self = weak.lock()) {
+        self->take_over(id, change);
+      } else if (const auto kept = store.lock(); kept && wanted && *wanted) {
+        kept->keep(job, name, std::move(change->state));  // for the job's next epoch
+      }
+    });
+  };
+  node_.engine.let_begin(facts_.job, id, from, flush, idle,
+                         [change, weak = weak_from_this()](const Status& status) {
+                           const auto self = weak.lock();
+                           if (self && self->over_.ok() && !status.ok() && status.code() != Code::kNotFound) {
+                             self->send_(failure_document("failed", status.with_context("a change of plan")));
+                           }
+                         });
+}
+
+// The bucket rests: what its old reducer has held back goes into the new one.
+void MemberBuckets::take_over(uint32_t id, const std::shared_ptr<Change>& change) {
+  if (!is_in_change(id, change)) {
+    keep_state(change->state, id);
+    return;
+  }
+  const Bucket& bucket = buckets_.at(id);
+  if (wanted_ && change->charge) {
+    change->away = node_.residuals->away(facts_.identity, bucket.name);
+  }
+  change->next->retired = retire_to_store(bucket.name, change->charge, change->away);
+  if (wanted_ && has_residuals(bucket.manifest, change->policy)) {
+    // What an exact plan before this one could not take.
+    auto kept = node_.residuals->take(facts_.identity, bucket.name, bucket.manifest.layers);
+    change->state.insert(change->state.end(), std::make_move_iterator(kept.begin()),
+                         std::make_move_iterator(kept.end()));
+  }
+  node_.workshop.run(
+      [change] {
+        change->next->reducer->restore_state(change->state);
+        // An exact layer has no place for it.
+        std::erase_if(change->state, [&change](const compress::LayerState& layer) {
+          return config::resolve_policy(change->policy, layer.name).codec != "none";
+        });
+      },
+      [id, change, weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (self) {
+          self->keep_state(change->state, id);
+        }
+        if (self && self->is_in_change(id, change)) {
+          self->swap(id, change);
+        } else {
+          change->next->retired(std::move(change->next->reducer));
+        }
+      });
+}
+
+void MemberBuckets::swap(uint32_t id, const std::shared_ptr<Change>& change) {
+  node_.engine.change_bucket(
+      facts_.job, id, change->next, [id, change, weak = weak_from_this()](const Status& status) {
+        const auto self = weak.lock();
+        if (!self) {
+          return;
+        }
+        if (!status.ok()) {  // it has what the old one held back
+          change->next->retired(std::move(change->next->reducer));
+        }
+        // The old reducer's memory, and the charge for it.
+        self->node_.workshop.run([change] { *change->next = {}; }, [] {});
+        if (!self->is_in_change(id, change)) {
+          return;
+        }
+        Bucket& bucket = self->buckets_.at(id);
+        if (!status.ok()) {
+          self->send_(failure_document("failed", status.with_context("a change of plan")));
+          return;
+        }
+        change->changed = true;
+        bucket.away = std::exchange(change->away, nullptr);
+        bucket.has_residuals = has_residuals(bucket.manifest, change->policy);
+        self->send_({{"type", "plan_changed"}, {"bucket", id}, {"change", change->number}});
+      });
+}
+
+void MemberBuckets::coded(const engine::JobSnapshot& job) {
+  constexpr uint64_t kEnough = uint64_t{1} << 20;  // elements
+  constexpr uint32_t kTargetReached = 255;         // the warm start is over
+  for (const engine::BucketSnapshot& seen : job.buckets) {
+    const auto found = buckets_.find(seen.bucket);
+    if (found == buckets_.end() || !node_.costs) {
+      continue;
+    }
+    Bucket& bucket = found->second;
+    const uint64_t hops = seen.hop_elements - bucket.hop_elements;
+    const uint64_t decodes = seen.decode_elements - bucket.decode_elements;
+    if (hops < kEnough || decodes < kEnough) {
+      continue;
+    }
+    const auto settings = sole_settings(bucket.manifest, bucket.policy);
+    if (settings && !bucket.change && !bucket.mixed && seen.warm_stage == kTargetReached) {
+      node_.costs->seen(
+          *settings, static_cast<double>(seen.hop_ns - bucket.hop_ns) / static_cast<double>(hops),
+          static_cast<double>(seen.decode_ns - bucket.decode_ns) / static_cast<double>(decodes));
+    }
+    bucket.mixed = false;
+    bucket.hop_ns = seen.hop_ns;
+    bucket.hop_elements = seen.hop_elements;
+    bucket.decode_ns = seen.decode_ns;
+    bucket.decode_elements = seen.decode_elements;
+  }
+}
+
+void MemberBuckets::keep_state(std::vector<compress::LayerState>& state, uint32_t id) {
+  const auto found = buckets_.find(id);
+  if (wanted_ && *wanted_ && !state.empty()) {
+    node_.residuals->keep(facts_.identity, found == buckets_.end() ? std::string() : found->second.name,
+                          std::move(state));
+  }
+  state.clear();
+}
+
+}  // namespace gradwire::control

@@ -219,7 +219,7 @@ TEST(Residuals, AreFreedInTheWorkshop) {
   Compressing cluster({"a"});
   NodeContext& node = *cluster.nodes[0]->context;
   auto layer = layer_state("w", std::vector<float>(1000));
-  const std::weak_ptr<const std::vector<float>> memory = layer.residual;
+  const std::weak_ptr<const std::vector<float>> memory = layer.residual.memory;
   std::vector<compress::LayerState> layers;
   layers.push_back(std::move(layer));
   node.residuals->keep({7, "gone", "1"}, "x", std::move(layers));

@@ -45,7 +45,7 @@ def main():
     started = time.monotonic()
     while time.monotonic() - started < float(settings.get("fake.die_after", "1000")):
         now = time.monotonic_ns()
-        header = HEADER.pack(0x31304E5443525747, 2, HEADER_BYTES, *CAPACITIES, *SIZES, os.getpid(), 0, now,
+        header = HEADER.pack(0x31304E5443525747, 3, HEADER_BYTES, *CAPACITIES, *SIZES, os.getpid(), 0, now,
                              time.time_ns(), now, b"0.0.0", name.encode(), b"none", 0, 0, 0, 0)
         os.pwrite(page, header, 0)
         time.sleep(0.1)

@@ -187,45 +187,6 @@ void Core::keep_early(Bucket& bucket, const MessageHeader& header, std::span<con
   ++bucket.early_count;
 }
 
-void Core::on_grant(Bucket& bucket, const MessageHeader& header) {
-  Operation& operation = bucket.operation;
-  const Signature signature = signature_of(header);
-  const bool started = operation.state != OperationState::kIdle && header.sequence == operation.sequence;
-  const uint32_t from = header.from_node;
-  if (started && signature == operation.signature && !may_send(bucket, from)) {
-    open_for_sending(bucket, from);
-    return;
-  }
-  if (bucket.removed) {
-    ++counters_.after_end;
-    return;
-  }
-  uint64_t last = operation.sequence;
-  uint32_t stored = 0;
-  for (const StoredGrant& grant : bucket.grants) {
-    if (grant.from == from) {
-      last = grant.sequence;
-      ++stored;
-    }
-  }
-  if (!started && header.sequence > last && stored < bucket.job->spec.nodes) {
-    StoredGrant grant;
-    grant.from = from;
-    grant.sequence = header.sequence;
-    grant.signature = signature;
-    bucket.grants.push_back(grant);
-    return;
-  }
-  const Job& job = *bucket.job;
-  const std::string mine =
-      started ? describe(operation.signature) : "no grant of operation " + std::to_string(header.sequence);
-  fail(*bucket.job,
-       Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
-                                   node_label(job, job.spec.node_index) + " expects " + mine + ", but " +
-                                   node_label(job, from) + " has started operation " +
-                                   std::to_string(header.sequence) + ", " + describe(signature)));
-}
-
 void Core::on_peer_error(transport::PeerId peer, const Status& status) {
   for (const std::unique_ptr<Job>& job : jobs_) {
     for (const Link& link : job->links) {

@@ -135,10 +135,7 @@ class Core final : public transport::Receiver {
 
   // operations.cc
   void start(Bucket& bucket);
-  void expect_grants(Bucket& bucket);
   void take_early(Bucket& bucket);
-  bool take_stored_grants(Bucket& bucket);
-  bool take_stored_grant(Bucket& bucket, uint32_t from);
   void expect_arrivals(Bucket& bucket);
   void launch(Bucket& bucket);
   void complete(Bucket& bucket);
@@ -149,9 +146,16 @@ class Core final : public transport::Receiver {
   void complete_ranks(Bucket& bucket, uint64_t sequence, int32_t status, uint32_t flags);
   void drop_early(Bucket& bucket);
 
+  // grants.cc
+  void expect_grants(Bucket& bucket);
+  bool take_stored_grants(Bucket& bucket);
+  bool take_stored_grant(Bucket& bucket, uint32_t from);
+  void send_grants(Bucket& bucket);
+  void open_for_sending(Bucket& bucket, uint32_t node);
+  void on_grant(Bucket& bucket, const MessageHeader& header);
+
   // arrivals.cc
   void on_data(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload);
-  void on_grant(Bucket& bucket, const MessageHeader& header);
   std::string objection(const Bucket& bucket, const MessageHeader& header, size_t bytes) const;
   void deliver(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload);
   void keep_early(Bucket& bucket, const MessageHeader& header, std::span<const std::byte> payload);
@@ -159,8 +163,6 @@ class Core final : public transport::Receiver {
   // sends.cc
   void post(Link& link, SendBuffer* buffer);
   void transmit(Link& link, SendBuffer* buffer);
-  void send_grants(Bucket& bucket);
-  void open_for_sending(Bucket& bucket, uint32_t node);
   size_t pump(Link& link);
   void sent_one(Bucket& bucket);
   void drop_sends(List<SendBuffer>& list);

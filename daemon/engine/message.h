@@ -78,6 +78,10 @@ std::string_view dtype_name(uint8_t dtype);
 std::string_view reduce_op_name(uint8_t reduce_op);
 std::string_view message_kind_name(uint8_t kind);
 
+inline std::span<const std::byte> bytes_of(const MessageHeader& header) {
+  return std::as_bytes(std::span<const MessageHeader, 1>(&header, 1));
+}
+
 // Any change within one aligned 8-byte word of the header changes it.
 uint64_t message_checksum(const MessageHeader& header);
 

@@ -140,50 +140,6 @@ void Core::expect_arrivals(Bucket& bucket) {
   header.from_node = self;
 }
 
-// A broadcast's root depends on nobody, so that nothing but grants would bound it; and every node sends them,
-// the root too, so that two nodes which both take themselves for the root notice it.
-void Core::expect_grants(Bucket& bucket) {
-  Operation& operation = bucket.operation;
-  const uint32_t nodes = bucket.job->spec.nodes;
-  operation.needs_grant = nodes > 1 && !is_small(bucket, operation.signature.operation);
-  operation.grants_left = !operation.needs_grant ? 0 : operation.signature.direct ? nodes - 1 : 1;
-  if (operation.signature.direct) {
-    std::fill(bucket.direct->granted.begin(), bucket.direct->granted.end(), operation.needs_grant ? 0 : 1);
-  }
-}
-
-// Those that this node sends to may have started before it. False: one has started something else.
-bool Core::take_stored_grants(Bucket& bucket) {
-  for (const Link& link : bucket.job->links) {
-    if (sends_to(bucket, link.node) && !take_stored_grant(bucket, link.node)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool Core::take_stored_grant(Bucket& bucket, uint32_t from) {
-  Operation& operation = bucket.operation;
-  const auto first = std::find_if(bucket.grants.begin(), bucket.grants.end(),
-                                  [from](const StoredGrant& grant) { return grant.from == from; });
-  if (first == bucket.grants.end() || (first->sequence > operation.sequence && !operation.needs_grant)) {
-    return true;
-  }
-  if (first->sequence != operation.sequence || !operation.needs_grant ||
-      first->signature != operation.signature) {
-    fail(*bucket.job,
-         Status(Code::kMismatch, operation_label(bucket, operation.sequence) + ": " +
-                                     node_label(*bucket.job, bucket.job->spec.node_index) + " expects " +
-                                     describe(operation.signature) + ", but " +
-                                     node_label(*bucket.job, from) + " has started operation " +
-                                     std::to_string(first->sequence) + ", " + describe(first->signature)));
-    return false;
-  }
-  bucket.grants.erase(first);
-  open_for_sending(bucket, from);
-  return true;
-}
-
 void Core::launch(Bucket& bucket) {
   Operation& operation = bucket.operation;
   const bool alone = bucket.job->spec.nodes == 1;

@@ -1,5 +1,4 @@
-// What leaves this node: segment buffers, in a ring to the right neighbour, and grants, there to the left
-// one.
+// What leaves this node: segment buffers, in a ring to the right neighbour.
 #include <algorithm>
 
 #include "daemon/engine/collectives.h"
@@ -14,18 +13,10 @@ constexpr uint32_t kInjectBurst = 2;
 // What one link may do before the others get their turn, where sends complete at once.
 constexpr size_t kLinkTurn = 16;
 
-std::span<const std::byte> bytes_of(const MessageHeader& header) {
-  return std::as_bytes(std::span<const MessageHeader, 1>(&header, 1));
-}
-
 }  // namespace
 
 void SendBuffer::on_sent(const Status& status) {
   core_.data_sent(*this, status);
-}
-
-void GrantSend::on_sent(const Status& status) {
-  core_.grant_sent(*bucket_, to_, status);
 }
 
 SendBuffer* Core::acquire(Bucket& bucket) {
@@ -82,47 +73,6 @@ void Core::transmit(Link& link, SendBuffer* buffer) {
   ++link.in_flight;
   // May call on_sent before it returns: the buffer is not ours any more.
   transport_.send(link.peer, bytes_of(buffer->header), {buffer->data, buffer->header.payload_bytes}, buffer);
-}
-
-// To those that will send to this node.
-void Core::send_grants(Bucket& bucket) {
-  Job& job = *bucket.job;
-  MessageHeader header = bucket.operation.header;
-  header.kind = static_cast<uint8_t>(MessageKind::kGrant);
-  header.checksum = message_checksum(header);
-  for (Link& link : job.links) {
-    if (hears_from(bucket, link.node)) {
-      bucket.counters.header_bytes += sizeof(header);
-      job.traffic.header_bytes += sizeof(header);
-      ++bucket.operation.pending_sends;
-      transport_.send(link.peer, bytes_of(header), {}, &bucket.grant_sends[link.node]);
-    }
-  }
-}
-
-// The node has granted the operation: what waited may go.
-void Core::open_for_sending(Bucket& bucket, uint32_t node) {
-  Operation& operation = bucket.operation;
-  Link& link = bucket.job->links[node];
-  --operation.grants_left;
-  if (operation.signature.direct) {
-    bucket.direct->granted[node] = 1;
-  }
-  List<SendBuffer> waiting;
-  waiting.append(operation.ungranted);
-  while (SendBuffer* const buffer = waiting.pop_front()) {
-    if (buffer->link == &link) {
-      --operation.ungranted_count;
-      post(link, buffer);
-    } else {
-      operation.ungranted.push_back(buffer->hook);
-    }
-  }
-  if (operation.injector && operation.way == &link) {
-    link.waiters.push_back(operation.room_hook);
-    ready_links_.push_back(link.ready_hook);
-  }
-  retire_if_over(bucket);
 }
 
 bool Core::has_room(const Bucket& bucket) const {
@@ -187,13 +137,6 @@ void Core::data_sent(SendBuffer& buffer, const Status& status) {
   }
   if (!status.ok()) {
     lose(*bucket.job, link.node, status);
-  }
-  sent_one(bucket);
-}
-
-void Core::grant_sent(Bucket& bucket, uint32_t to, const Status& status) {
-  if (!status.ok()) {
-    lose(*bucket.job, to, status);
   }
   sent_one(bucket);
 }

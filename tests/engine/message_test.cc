@@ -38,10 +38,6 @@ MessageHeader sample() {
   return header;
 }
 
-std::span<const std::byte> bytes_of(const MessageHeader& header) {
-  return std::as_bytes(std::span<const MessageHeader, 1>(&header, 1));
-}
-
 std::string_view parse(MessageHeader header, size_t payload = 64) {
   header.checksum = message_checksum(header);
   MessageHeader out;

@@ -7,8 +7,6 @@
 #include "daemon/control/bucket_reducer.h"
 #include "daemon/control/log.h"
 #include "daemon/control/plan_candidates.h"
-#include "daemon/engine/engine_thread.h"
-#include "daemon/planner/codec_trial.h"
 
 namespace gradwire::control {
 namespace {
@@ -50,10 +48,9 @@ void CostBook::find(const std::vector<config::PolicySettings>& settings,
     }
   }
   workshop_.run(
-      [trials, now_ns = now_ns_] {
+      [trials, trial = trial_] {
         for (const config::PolicySettings& each : trials->settings) {
-          trials->costs.push_back(planner::try_codec(codec_settings(each), now_ns,
-                                                     [] { return engine::MonotonicClock().cpu_ns(); }));
+          trials->costs.push_back(trial(codec_settings(each)));
         }
       },
       [weak = weak_from_this(), trials, wanted = std::move(wanted), done = std::move(done)] {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "compress/reducer.h"
+#include "config/base/result.h"
 #include "config/policy.h"
 #include "daemon/control/engine_port.h"
 #include "daemon/planner/costs.h"
@@ -19,9 +21,9 @@ namespace gradwire::control {
 
 class CostBook : public std::enable_shared_from_this<CostBook> {
  public:
-  // `now_ns` is read on the workshop's thread.
-  CostBook(Workshop& workshop, std::function<uint64_t()> now_ns)
-      : workshop_(workshop), now_ns_(std::move(now_ns)) {}
+  // Tries a codec on this machine; called on the workshop's thread.
+  using Trial = std::function<Result<planner::CodecCost>(const compress::CodecSettings&)>;
+  CostBook(Workshop& workshop, Trial trial) : workshop_(workshop), trial_(std::move(trial)) {}
 
   struct Costs {
     planner::CodecCost exact;
@@ -38,7 +40,7 @@ class CostBook : public std::enable_shared_from_this<CostBook> {
   static std::string key_of(const config::PolicySettings& settings);
 
   Workshop& workshop_;
-  std::function<uint64_t()> now_ns_;
+  Trial trial_;
   std::map<std::string, planner::CodecCost> known_;
 };
 

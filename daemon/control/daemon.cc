@@ -8,6 +8,8 @@
 #include "config/policy_json.h"
 #include "daemon/control/check_config.h"
 #include "daemon/control/log.h"
+#include "daemon/engine/engine_thread.h"
+#include "daemon/planner/codec_trial.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace gradwire::control {
@@ -179,7 +181,11 @@ Status Daemon::start_engine() {
                             }});
   node_->residuals =
       std::make_shared<ResidualStore>(scheduler_, *workshop_, node_->quotas, config_.clocks.residual_ttl);
-  node_->costs = std::make_shared<CostBook>(*workshop_, [] { return engine::MonotonicClock().now_ns(); });
+  node_->costs = std::make_shared<CostBook>(*workshop_, [](const compress::CodecSettings& settings) {
+    return planner::try_codec(
+        settings, [] { return engine::MonotonicClock().now_ns(); },
+        [] { return engine::MonotonicClock().cpu_ns(); });
+  });
   node_->pasts = std::make_shared<PastStore>(scheduler_, config_.clocks.residual_ttl);
   node_->reaper = std::make_shared<SocketReaper>(
       [quotas = node_->quotas](uint32_t uid) { return quotas->charge_closing(uid); });

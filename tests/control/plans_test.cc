@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "daemon/control/job_planner.h"
-#include "daemon/engine/engine_thread.h"
 #include "tests/control/epochs_fixture.h"
 
 namespace gradwire::control::testing {
@@ -31,10 +30,6 @@ struct Planned : TestCluster {
         scheduler,
         CoordinatorOptions{nodes[0]->context->self, seconds(2), seconds(10), config::policy_to_json(policy),
                            [](size_t bytes) { return std::string(bytes, 'k'); }, plan});
-    for (const auto& node : nodes) {
-      node->context->costs =
-          std::make_shared<CostBook>(*node->workshop, [] { return engine::MonotonicClock().now_ns(); });
-    }
     set_times(times);
   }
   void set_times(const engine::ProbeTimes& times) {

@@ -62,10 +62,10 @@ struct EngineOptions {
 };
 
 struct PlanOptions {
-  std::string algorithm = "auto";  // auto, ring, direct
-  std::string bypass = "auto";     // auto, never, always
+  std::string algorithm = "ring";  // auto, ring, direct
+  std::string bypass = "never";    // auto, never, always
   std::string codecs;              // that may be taken instead of the policy's; separated by commas
-  uint64_t segment = 0;            // bytes of a message at most; 0 = the planner chooses
+  uint64_t segment = 16 << 20;     // bytes of a message at most; 0 = the planner chooses
   Duration remeasure = std::chrono::seconds(60);  // zero = at a job's start only
   bool operator==(const PlanOptions&) const = default;
 };

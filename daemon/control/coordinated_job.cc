@@ -19,13 +19,6 @@ CoordinatedJob::CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& o
 
 CoordinatedJob::~CoordinatedJob() = default;
 
-config::PlanOptions pinned_plan() {
-  config::PlanOptions plan;
-  plan.algorithm = "ring";
-  plan.bypass = "never";
-  return plan;
-}
-
 std::vector<uint32_t> CoordinatedJob::ranks_of(const Node& node) const {
   std::vector<uint32_t> ranks;
   for (const auto& entry : node.ranks) {

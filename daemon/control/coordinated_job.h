@@ -20,16 +20,13 @@ namespace gradwire::control {
 
 class JobPlanner;
 
-// Along the ring, as the policy says, and nothing is measured.
-config::PlanOptions pinned_plan();
-
 struct CoordinatorOptions {
   NodeInfo self;
   Nanoseconds peer_timeout{};
   Nanoseconds operation_timeout{};
   Json policy;                                      // handed out with every bucket
   std::function<std::string(size_t bytes)> random;  // for the epochs' keys
-  config::PlanOptions plan = pinned_plan();
+  config::PlanOptions plan{};
 };
 
 using NodeKey = uint64_t;  // a member's connection, never reused

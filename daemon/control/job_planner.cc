@@ -24,8 +24,9 @@ std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> parts;
   for (size_t at = 0; at < list.size();) {
     const size_t end = std::min(list.find(',', at), list.size());
-    if (end > at) {
-      parts.push_back(list.substr(at, end - at));
+    std::string part = list.substr(at, end - at);
+    if (!part.empty() && std::find(parts.begin(), parts.end(), part) == parts.end()) {
+      parts.push_back(std::move(part));
     }
     at = end + 1;
   }

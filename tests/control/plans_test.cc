@@ -16,7 +16,8 @@ constexpr engine::ProbeTimes kFast{20'000, 2'000, 110'000, 100'000};
 
 config::PlanOptions automatic() {
   config::PlanOptions plan;
-  plan.algorithm = "ring";
+  plan.bypass = "auto";
+  plan.segment = 0;
   return plan;
 }
 

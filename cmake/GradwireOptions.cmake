@@ -31,7 +31,7 @@ if(GRADWIRE_SANITIZE)
 endif()
 if(GRADWIRE_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "GRADWIRE_FUZZ needs clang++ as the C++ compiler; use the preset 'fuzz'")
+    message(FATAL_ERROR "GRADWIRE_FUZZ needs clang++ as the C++ compiler; use the preset 'asan'")
   endif()
   # The check of function types does not survive coroutines in clang 14.
   add_compile_options(-fsanitize=fuzzer-no-link -fno-sanitize=function)

@@ -13,7 +13,7 @@ add_custom_target(gradwire_thread_tests)
 
 # gradwire_test(NAME SOURCES... LIBRARIES... [LABELS...] [TIMEOUT seconds]): a GoogleTest program, each test its own
 # CTest entry. Labels: unit (default), sim, thread (also run under the thread sanitizer), cluster (real processes and
-# clocks: runs alone).
+# clocks: runs alone). As in libraries, names in unnamed namespaces differ between the files of a program.
 function(gradwire_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -32,6 +32,7 @@ function(gradwire_test name)
   string(REPLACE ";" "\\\\\\\\\\\\\\;" labels "${arg_LABELS}")  # as many as gtest_discover_tests takes away on the way to CTest
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${GRADWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${serial} LABELS "${labels}")

@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Manifest gradient(const std::string& name, uint64_t last = 10) {
+Manifest bucket_of(const std::string& name, uint64_t last = 10) {
   return {name, 0, kBucketGradient, {{"fc.weight", 1000}, {"fc.bias", last}}};
 }
 
@@ -20,10 +20,10 @@ TEST(Buckets, AreReadyWhenEveryRankCreatedThemAndEveryNodeBuiltThem) {
   TestCluster cluster({"a", "b"});
   const auto ranks = cluster.running_job();
   for (const uint32_t rank : {0, 1, 2}) {
-    cluster.create(ranks[rank], gradient("b0"));
+    cluster.create(ranks[rank], bucket_of("b0"));
     EXPECT_FALSE(ranks[rank]->bucket);
   }
-  cluster.create(ranks[3], gradient("b0"));
+  cluster.create(ranks[3], bucket_of("b0"));
   for (const auto& rank : ranks) {
     ASSERT_TRUE(rank->bucket && rank->bucket->ok());
     const BucketCreated& created = **rank->bucket;
@@ -66,8 +66,8 @@ TEST(Buckets, TheirNumberIsBounded) {
   cluster.quotas.buckets_per_job = 1;
   cluster.nodes[0]->context->quotas->set_limits(cluster.quotas);
   const auto zero = cluster.join(0, 0, 1);
-  cluster.create_on_all({zero}, gradient("b0"));
-  cluster.create(zero, gradient("b1"));
+  cluster.create_on_all({zero}, bucket_of("b0"));
+  cluster.create(zero, bucket_of("b1"));
   EXPECT_THAT(zero->failure().message(),
               AllOf(HasSubstr("1 buckets on node a and asks for 1 more ("), HasSubstr("'b1'"),
                     HasSubstr("quotas.buckets_per_job is 1"), HasSubstr("put more layers into each")));
@@ -119,22 +119,22 @@ TEST(Buckets, TheCoordinatorsPolicyDecides) {
 TEST(Buckets, ADifferenceIsPrintedToEveryRankAndTheNameCanBeUsedAfterwards) {
   TestCluster cluster({"a", "b"});
   const auto ranks = cluster.running_job();
-  cluster.create(ranks[0], gradient("b0"));
-  cluster.create(ranks[2], gradient("b0", 12));
+  cluster.create(ranks[0], bucket_of("b0"));
+  cluster.create(ranks[2], bucket_of("b0", 12));
   for (const uint32_t rank : {0, 2}) {
     EXPECT_EQ(ranks[rank]->failure().code(), Code::kMismatch);
     EXPECT_THAT(ranks[rank]->failure().message(),
                 AllOf(HasSubstr("'b0'"), HasSubstr("'fc.bias'"), HasSubstr("10 elements on rank 0 (node a)"),
                       HasSubstr("12 on rank 2 (node b)")));
   }
-  cluster.create(ranks[0], gradient("b0"));  // a second try waits for the others'
+  cluster.create(ranks[0], bucket_of("b0"));  // a second try waits for the others'
   EXPECT_FALSE(ranks[0]->bucket);
   for (const uint32_t rank : {1, 3}) {
-    cluster.create(ranks[rank], gradient("b0"));
+    cluster.create(ranks[rank], bucket_of("b0"));
     EXPECT_EQ(ranks[rank]->failure().code(), Code::kMismatch) << "it comes late, and hears the same";
   }
   for (const uint32_t rank : {1, 2, 3}) {
-    cluster.create(ranks[rank], gradient("b0"));
+    cluster.create(ranks[rank], bucket_of("b0"));
   }
   for (const auto& rank : ranks) {
     EXPECT_TRUE(rank->bucket && rank->bucket->ok());
@@ -142,7 +142,7 @@ TEST(Buckets, ADifferenceIsPrintedToEveryRankAndTheNameCanBeUsedAfterwards) {
 }
 
 TEST(Buckets, ADifferenceInDtypeFlagsOrNumberOfLayersIsNamed) {
-  Manifest manifest = gradient("b0");
+  Manifest manifest = bucket_of("b0");
   Manifest other = manifest;
   other.dtype = 4;
   EXPECT_THAT(describe_difference(manifest, "rank 0", other, "rank 1"),
@@ -163,12 +163,12 @@ TEST(Buckets, ARankThatNeverCreatesItIsNamedAtTheDeadline) {
   TestCluster cluster({"a", "b"});
   const auto ranks = cluster.running_job();
   for (const uint32_t rank : {0, 1, 2}) {
-    cluster.create(ranks[rank], gradient("b0"));
+    cluster.create(ranks[rank], bucket_of("b0"));
   }
   cluster.scheduler.advance(seconds(11));
   EXPECT_EQ(ranks[1]->failure().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(ranks[1]->failure().message(), HasSubstr("by rank 3 (node b)"));
-  cluster.create(ranks[3], gradient("b0"));
+  cluster.create(ranks[3], bucket_of("b0"));
   EXPECT_EQ(ranks[3]->failure().code(), Code::kDeadlineExceeded);
   EXPECT_FALSE(ranks[3]->aborted);
 }
@@ -225,7 +225,7 @@ TEST(Buckets, TheLastLocalDestroyFreesItEvenIfTheEngineIsBusyAtFirst) {
   TestCluster cluster({"a", "b"});
   const auto ranks = cluster.running_job();
   for (const auto& rank : ranks) {
-    cluster.create(rank, gradient("b0"));
+    cluster.create(rank, bucket_of("b0"));
   }
   FakeEngine& engine = *cluster.nodes[0]->engine;
   engine.busy_buckets.insert(1);
@@ -235,19 +235,19 @@ TEST(Buckets, TheLastLocalDestroyFreesItEvenIfTheEngineIsBusyAtFirst) {
   cluster.destroy(ranks[0], 1);
   EXPECT_EQ(ranks[0]->answer->code(), Code::kNotFound);
   // The name is free for those who have destroyed it, while others still have it.
-  cluster.create(ranks[0], gradient("b0"));
+  cluster.create(ranks[0], bucket_of("b0"));
   EXPECT_FALSE(ranks[0]->bucket);
-  cluster.create(ranks[1], gradient("b0"));
+  cluster.create(ranks[1], bucket_of("b0"));
   EXPECT_EQ(ranks[1]->failure().code(), Code::kAlreadyExists);
   cluster.destroy(ranks[1], 1);
   EXPECT_EQ(engine.buckets.size(), 1u);
   engine.busy_buckets.clear();
   cluster.scheduler.advance(milliseconds(20));
   EXPECT_TRUE(engine.buckets.empty());
-  cluster.create(ranks[1], gradient("b0"));
+  cluster.create(ranks[1], bucket_of("b0"));
   for (const uint32_t rank : {2, 3}) {
     cluster.destroy(ranks[rank], 1);
-    cluster.create(ranks[rank], gradient("b0"));
+    cluster.create(ranks[rank], bucket_of("b0"));
   }
   ASSERT_TRUE(ranks[0]->bucket && ranks[0]->bucket->ok());
   EXPECT_EQ((**ranks[0]->bucket).bucket, 2u);
@@ -256,9 +256,9 @@ TEST(Buckets, TheLastLocalDestroyFreesItEvenIfTheEngineIsBusyAtFirst) {
 TEST(Buckets, TheEndOfTheEpochAnswersWhoeverWaits) {
   TestCluster cluster({"a", "b"});
   const auto ranks = cluster.running_job();
-  cluster.create(ranks[0], gradient("b0"));
+  cluster.create(ranks[0], bucket_of("b0"));
   ranks[3]->member->trainer_gone(3, "died (pid 1003)");
-  cluster.create(ranks[2], gradient("b0"));
+  cluster.create(ranks[2], bucket_of("b0"));
   cluster.scheduler.settle();
   EXPECT_EQ(ranks[0]->bucket->status().message(), "rank 3 on node b died (pid 1003)");
   EXPECT_EQ(ranks[2]->bucket->status().message(), "rank 3 on node b died (pid 1003)");
@@ -267,10 +267,10 @@ TEST(Buckets, TheEndOfTheEpochAnswersWhoeverWaits) {
 TEST(Buckets, ARankThatHasLeftMakesCreationFailAtOnce) {
   TestCluster cluster({"a", "b"});
   const auto ranks = cluster.running_job();
-  cluster.create(ranks[0], gradient("b0"));
+  cluster.create(ranks[0], bucket_of("b0"));
   cluster.leave(ranks[3]);
   EXPECT_THAT(ranks[0]->failure().message(), HasSubstr("rank 3 (node b) has left"));
-  cluster.create(ranks[1], gradient("b1"));
+  cluster.create(ranks[1], bucket_of("b1"));
   EXPECT_THAT(ranks[1]->failure().message(), HasSubstr("rank 3 (node b) has left"));
 }
 

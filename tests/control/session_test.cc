@@ -11,18 +11,18 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-struct Trainer {
-  Trainer(TestCluster& its_cluster, size_t node)
+struct Talker {
+  Talker(TestCluster& its_cluster, size_t node)
       : cluster(its_cluster),
         session(std::make_shared<Session>(
             *its_cluster.nodes[node]->context, *its_cluster.nodes[node]->members, 7, 1000,
             [this](const Json& document, const Session::Descriptors&) { heard.push_back(document); })) {}
-  ~Trainer() {
+  ~Talker() {
     session->gone("died (pid 1000)");
     cluster.scheduler.settle();
   }
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
+  Talker(const Talker&) = delete;
+  Talker& operator=(const Talker&) = delete;
 
   Status say(const std::string& text) {
     const Status status = session->take(text);
@@ -52,7 +52,7 @@ std::string bucket_request(uint64_t id, size_t layers) {
 
 TEST(Sessions, RefuseABucketOfTooManyLayersAndTheJobGoesOn) {
   TestCluster cluster({"a"});
-  Trainer trainer(cluster, 0);
+  Talker trainer(cluster, 0);
   trainer.join(0, 1);
   ASSERT_EQ(trainer.heard.size(), 1u);
   ASSERT_EQ(trainer.heard[0]["type"], "joined") << trainer.heard[0];
@@ -76,11 +76,11 @@ TEST(Sessions, AreFreeToTheirUserWhenTheLeaveIsAnswered) {
   config::QuotaOptions quotas;
   quotas.sessions_per_user = 1;
   cluster.nodes[0]->context->quotas = std::make_shared<QuotaLedger>(quotas);
-  Trainer trainer(cluster, 0);
+  Talker trainer(cluster, 0);
   trainer.join(0, 1);
   ASSERT_EQ(trainer.heard.back()["type"], "joined") << trainer.heard.back();
   EXPECT_FALSE(trainer.session->without_job());
-  Trainer other(cluster, 0);
+  Talker other(cluster, 0);
   other.join(0, 1);
   EXPECT_THAT(other.heard.back()["message"].get<std::string>(), HasSubstr("quotas.sessions_per_user is 1"));
   ASSERT_TRUE(trainer.say(R"({"type":"leave","id":2})").ok());
@@ -93,7 +93,7 @@ TEST(Sessions, AreFreeToTheirUserWhenTheLeaveIsAnswered) {
 
 TEST(Sessions, EndWhereNoDocumentIsSent) {
   TestCluster cluster({"a"});
-  Trainer trainer(cluster, 0);
+  Talker trainer(cluster, 0);
   EXPECT_EQ(trainer.say("[1,2").code(), Code::kCorrupt);
   EXPECT_EQ(trainer.say(std::string(kMaxValues + 1, ',')).code(), Code::kInvalidArgument);
   EXPECT_TRUE(trainer.heard.empty());

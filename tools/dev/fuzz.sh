@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the fuzz targets with clang and runs each for a while on a copy of its corpus; stops at a crash.
 #   fuzz.sh [SECONDS [TARGET...]]   10 seconds a target and all targets unless said otherwise
-# What makes a target crash is kept in build/fuzz/findings.
+# What makes a target crash is kept in build/findings.
 #   fuzz.sh --merge TARGET FOLDER   adds the inputs of FOLDER to tests/fuzz/corpus/TARGET that reach code it does not
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -15,14 +15,14 @@ if ! clang++ -fsanitize=fuzzer,address,undefined "$probe/probe.cc" -o "$probe/pr
   exit 0
 fi
 
-bin=build/fuzz/tests/fuzz
-findings=build/fuzz/findings
+bin=build/asan/tests/fuzz
+findings=build/findings
 mkdir -p "$findings"
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 
 if [ "${1:-}" = --merge ]; then
   [ $# -eq 3 ] || { echo "fuzz.sh: --merge needs a target and a folder" >&2; exit 2; }
-  tools/dev/build.sh fuzz "fuzz_$2" >/dev/null
+  tools/dev/build.sh asan "fuzz_$2" >/dev/null
   "$bin/fuzz_$2" -merge=1 "tests/fuzz/corpus/$2" "$3"
   exit
 fi
@@ -37,7 +37,7 @@ for target in "${targets[@]}"; do
   [ -d "tests/fuzz/corpus/$target" ] || { echo "fuzz.sh: there is no target '$target'; known:" tests/fuzz/corpus/* >&2; exit 2; }
 done
 
-tools/dev/build.sh fuzz "${targets[@]/#/fuzz_}" | tail -n 1
+tools/dev/build.sh asan "${targets[@]/#/fuzz_}" | tail -n 1
 
 run_target() { # TARGET
   local target=$1 log=$probe/$1.log

@@ -1,12 +1,12 @@
 #!/bin/bash
 # Sets up, builds and runs the tests: source checks, sanitizer builds, then everything in release.
 #   test.sh            all of it, as CI does
-#   test.sh PART...    some of: lint fuzz asan tsan release
+#   test.sh PART...    some of: lint asan fuzz tsan release
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 jobs=$(nproc)
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint fuzz asan tsan release)
+[ ${#parts[@]} -gt 0 ] || parts=(lint asan fuzz tsan release)
 
 export ASAN_OPTIONS=detect_leaks=1
 export UBSAN_OPTIONS=print_stacktrace=1
@@ -57,7 +57,7 @@ for part in "${parts[@]}"; do
   case $part in
     lint | fuzz | asan | tsan | release) "run_$part" ;;
     *)
-      echo "test.sh: unknown part '$part'; known: lint fuzz asan tsan release" >&2
+      echo "test.sh: unknown part '$part'; known: lint asan fuzz tsan release" >&2
       exit 2
       ;;
   esac

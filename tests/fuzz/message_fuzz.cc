@@ -21,7 +21,7 @@ void check(std::span<const std::byte> header, size_t payload_bytes) {
   require(std::memcmp(&message, header.data(), sizeof message) == 0, "what was parsed is what came");
   require(message.magic == kMessageMagic && message.checksum == message_checksum(message), "magic, checksum");
   require(message.payload_bytes == payload_bytes, "the payload's size is the announced one");
-  require((message.flags & ~(kMessageNotFinite | kMessageFlush)) == 0, "no unknown flag");
+  require((message.flags & ~(kMessageNotFinite | kMessageFlush | kMessageDirect)) == 0, "no unknown flag");
   require(!message_kind_name(message.kind).empty(), "the kind has a name");
   require(!describe(signature_of(message)).empty(), "the operation can be named");
   // Damage to one word is found for certain.

@@ -158,6 +158,11 @@ class Planner {
         plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0, coded, momentum});
         plan_.has_residual |= coded;
       }
+      if (!coded && layer.elements > 0) {
+        const auto kept = static_cast<uint32_t>(plan_.residual_layers.size()) - 1;
+        plan_.exact_layers.push_back(
+            {layer.name, layer.elements, first, momentum ? kept : ExactLayer::kKeepsNothing});
+      }
       first += layer.elements;
     }
   }

@@ -60,6 +60,15 @@ struct ResidualLayer {
   bool momentum = false;
 };
 
+// A layer of at least one element that is sent exactly.
+struct ExactLayer {
+  static constexpr uint32_t kKeepsNothing = UINT32_MAX;
+  std::string name;
+  uint64_t elements = 0;
+  uint64_t first = 0;                       // within the bucket
+  uint32_t residual_layer = kKeepsNothing;  // into BucketPlan::residual_layers: it has momentum
+};
+
 struct BucketPlan {
   uint64_t elements = 0;
   Geometry geometry;
@@ -67,6 +76,7 @@ struct BucketPlan {
   std::vector<SparsePiece> pieces;
   std::vector<SparseLayer> layers;
   std::vector<ResidualLayer> residual_layers;
+  std::vector<ExactLayer> exact_layers;
   bool has_residual = false;
   std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
   uint32_t largest_coded = 0;                       // elements of the largest block that has a codec

@@ -33,7 +33,7 @@ bool all_finite(const float* values, size_t count) {
 }
 
 bool makes_sense(const LayerState& state) {
-  if (!(state.scale > 0 && std::isfinite(state.scale)) || (!state.residual.kept && !state.velocity.kept)) {
+  if (!(state.scale > 0 && std::isfinite(state.scale))) {
     return false;
   }
   for (const LayerValues* values : {&state.residual, &state.velocity}) {
@@ -45,23 +45,47 @@ bool makes_sense(const LayerState& state) {
   return true;
 }
 
-// Which state belongs to which residual layer of the plan. Names that occur more than once are served in
-// order, so that no residual is used twice.
-std::vector<const LayerState*> assign(std::span<const LayerState> state, const BucketPlan& plan) {
-  std::multimap<std::pair<std::string_view, uint64_t>, const LayerState*> known;
-  for (const LayerState& layer : state) {
-    known.emplace(std::pair(std::string_view(layer.name), layer.elements), &layer);
-  }
-  std::vector<const LayerState*> found(plan.residual_layers.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    const ResidualLayer& layer = plan.residual_layers[i];
-    const auto at = known.lower_bound(std::pair(std::string_view(layer.name), layer.elements));
-    if (at != known.end() && at->first == std::pair(std::string_view(layer.name), layer.elements)) {
-      found[i] = makes_sense(*at->second) ? at->second : nullptr;
-      known.erase(at);
+// Layers whose state nobody has taken yet. Names that occur more than once are served in order, so that no
+// residual is used twice.
+class Known {
+ public:
+  explicit Known(std::span<const LayerState> state) {
+    for (const LayerState& layer : state) {
+      layers_.emplace(std::pair(std::string_view(layer.name), layer.elements), &layer);
     }
   }
-  return found;
+  // nullptr: there is none, or it makes no sense.
+  const LayerState* take(std::string_view name, uint64_t elements) {
+    const auto at = layers_.lower_bound(std::pair(name, elements));
+    if (at == layers_.end() || at->first != std::pair(name, elements)) {
+      return nullptr;
+    }
+    const LayerState* const state = at->second;
+    layers_.erase(at);
+    return makes_sense(*state) ? state : nullptr;
+  }
+
+ private:
+  std::multimap<std::pair<std::string_view, uint64_t>, const LayerState*> layers_;
+};
+
+// Returns how many layers nobody else has restored.
+size_t restore_owed(const BucketPlan& plan, const std::vector<const LayerState*>& found, Known& known,
+                    Owed& owed) {
+  size_t restored = 0;
+  for (const ExactLayer& layer : plan.exact_layers) {
+    const LayerState* state = layer.residual_layer == ExactLayer::kKeepsNothing
+                                  ? nullptr
+                                  : found[layer.residual_layer];  // of its momentum
+    if (state == nullptr || !state->residual.kept) {
+      state = known.take(layer.name, layer.elements);
+      restored += state == nullptr ? 0 : 1;
+    }
+    if (state != nullptr) {
+      owed.add(*state, layer.first);
+    }
+  }
+  return restored;
 }
 
 // The scale of the largest layer, so that as few values as possible are rounded once more.
@@ -206,26 +230,30 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
   return state;
 }
 
-size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried,
+size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried, Owed& owed,
                      uint64_t& earlier) {
-  const std::vector<const LayerState*> found = assign(state, plan);
+  Known known(state);
+  std::vector<const LayerState*> found;
+  for (const ResidualLayer& layer : plan.residual_layers) {
+    found.push_back(known.take(layer.name, layer.elements));
+  }
   carried.scale = common_scale(found);
-  size_t restored = 0;
+  size_t restored = restore_owed(plan, found, known, owed);
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] == nullptr) {
       continue;
     }
     ResidualLayer& layer = plan.residual_layers[i];
     const double factor = carried.scale / found[i]->scale;
-    const LayerState& known = *found[i];
-    if (layer.residual && known.residual.kept &&
-        !restore_values(run_of(known, known.residual), factor, carried.residual.data() + layer.first)) {
+    const LayerState& from = *found[i];
+    if (layer.residual && from.residual.kept &&
+        !restore_values(run_of(from, from.residual), factor, carried.residual.data() + layer.first)) {
       continue;
     }
-    if (layer.momentum && known.velocity.kept) {
-      restore_values(run_of(known, known.velocity), factor, carried.velocity.data() + layer.first);
+    if (layer.momentum && from.velocity.kept) {
+      restore_values(run_of(from, from.velocity), factor, carried.velocity.data() + layer.first);
     }
-    layer.earlier = std::min(known.operations, kMaxOperations);
+    layer.earlier = std::min(from.operations, kMaxOperations);
     earlier = std::max(earlier, layer.earlier);
     if (layer.sparse != ResidualLayer::kNotSparse) {
       restore_controller(*found[i], factor, layer.sparse, plan, carried);

@@ -125,11 +125,26 @@ Result<BlockOutcome> Compressor::hop_raw(uint32_t index, const Sources& sources,
     from = reinterpret_cast<const std::byte*>(sources.collected);
   }
   const std::span<const void* const> locals = sources.locals;
-  const void* const gathered = gather(block, locals, records_[index]);
+  const void* gathered = gather(block, locals, records_[index]);
+  if (owed_.any()) {
+    gathered = with_owed(block, gathered, locals);
+  }
   outcome.not_finite = gathered != nullptr
                            ? raw::hop<ReduceOp::kSum, float>(from, {&gathered, 1}, 0, block.elements, out)
                            : raw::hop<ReduceOp::kSum, float>(from, locals, block.first, block.elements, out);
   return outcome;
+}
+
+const float* Compressor::with_owed(const Block& block, const void* gathered,
+                                   std::span<const void* const> locals) {
+  float* const sum = owing_.data();
+  owed_.fill(block.first, block.elements, scale_, sum);
+  if (gathered != nullptr) {
+    add(sum, static_cast<const float*>(gathered), sum, block.elements);
+  } else {
+    add_locals(locals, block.first, sum, block.elements);
+  }
+  return sum;
 }
 
 // A layer's norm is known only when all of it has been read, and what has been read cannot be read again: so

@@ -1,5 +1,5 @@
 // The reducer of a compressed bucket. compressor.cc has what happens to a segment, compressor_commit.cc what
-// happens at the end of an operation.
+// happens at the end of an operation, compressor_state.cc what comes from other buckets and goes there.
 #pragma once
 
 #include <algorithm>
@@ -38,16 +38,11 @@ class Compressor final : public BucketReducer {
   uint32_t finish(const Segment& segment, std::byte* bytes, uint32_t size) override;
   void commit() override;
 
-  std::vector<LayerState> take_state() override {
-    return compress::take_state(plan_, carried_, stats_.operations);
-  }
-  std::vector<LayerState> describe_state(size_t first, size_t count) const override {
-    return compress::describe_state(plan_, carried_, stats_.operations, first, count);
-  }
+  // compressor_state.cc
+  std::vector<LayerState> take_state() override;
+  std::vector<LayerState> describe_state(size_t first, size_t count) const override;
   size_t restore_state(std::span<const LayerState> state) override;
-  uint64_t kept_floats() const override {
-    return carried_.residual.view().size() + carried_.velocity.view().size();
-  }
+  uint64_t kept_floats() const override;
   void copy_kept(uint64_t from, std::span<float> to) const override;
 
   void poison(void* result, uint64_t first, uint64_t count) const override {
@@ -64,6 +59,7 @@ class Compressor final : public BucketReducer {
   Result<BlockOutcome> hop_raw(uint32_t index, const Sources& sources, std::byte* out);
   Result<BlockOutcome> hop_coded(uint32_t index, const Sources& sources, std::byte* out);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);
+  const float* with_owed(const Block& block, const void* gathered, std::span<const void* const> locals);
   void gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh);
   const void* gather(const Block& block, std::span<const void* const> locals, BlockRecord& record);
   SparseRule rule_for(const Block& block) const;
@@ -79,6 +75,8 @@ class Compressor final : public BucketReducer {
   FloatBuffer next_;
   FloatBuffer next_velocity_;
   std::vector<float> fresh_;  // a block's gradient, where its norm is wanted
+  Owed owed_;
+  std::vector<float> owing_;  // a block of what is owed, and of what it is sent with
   CollectedShares collected_;
 
   std::vector<BlockRecord> records_;  // of the operation in progress, by block

@@ -74,6 +74,7 @@ void Compressor::commit() {
   std::swap(carried_.residual, next_);
   std::swap(carried_.velocity, next_velocity_);
   carried_.scale = scale_;
+  owed_.settle();
   stats_.operations += 1;
   if (!flush_) {
     carried_.sampled.settle(plan_, [this](uint32_t layer) {
@@ -84,30 +85,6 @@ void Compressor::commit() {
       plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
   stats_.residual_norm = std::sqrt(residual_sum);
   stats_.warm_stage = warm_stage();
-}
-
-size_t Compressor::restore_state(std::span<const LayerState> state) {
-  if (stats_.operations > 0 || carried_.scale > 0) {
-    return 0;
-  }
-  const size_t restored = compress::restore_state(state, plan_, carried_, earlier_);
-  const auto residual = carried_.residual.view();
-  stats_.residual_norm = std::sqrt(square_sum(residual.data(), residual.size()));
-  stats_.warm_stage = warm_stage();
-  return restored;
-}
-
-void Compressor::copy_kept(uint64_t from, std::span<float> to) const {
-  for (const std::span<const float> part : {carried_.residual.view(), carried_.velocity.view()}) {
-    if (from < part.size()) {
-      const auto run = part.subspan(from, std::min(to.size(), part.size() - from));
-      std::copy(run.begin(), run.end(), to.begin());
-      to = to.subspan(run.size());
-      from = 0;
-    } else {
-      from -= part.size();
-    }
-  }
 }
 
 uint64_t Compressor::committed(const SparseLayer& layer) const {

@@ -238,8 +238,9 @@ class BucketReducer {
     (void)from;
     (void)to;
   }
-  // Before the first operation: layers of the same name and size go on from there. Others are left alone.
-  // Returns how many layers were found.
+  // Before the first operation: layers of the same name and size go on from there. What has no place any
+  // more, because a layer is sent exactly, goes along with the first operation that commits. Others are left
+  // alone. Returns how many layers were found.
   virtual size_t restore_state(std::span<const LayerState> state) {
     (void)state;
     return 0;

@@ -10,9 +10,9 @@ namespace {
 using State = std::vector<std::vector<LayerState>>;  // by node
 
 // Gradients and results of a training whose buckets change, and all nodes' residuals at its end.
-class Training {
+class OwedTraining {
  public:
-  explicit Training(BucketShape shape) : shape_(std::move(shape)), buffers_(shape_, 1) {}
+  explicit OwedTraining(BucketShape shape) : shape_(std::move(shape)), buffers_(shape_, 1) {}
 
   LoopbackRing ring(const std::vector<CodecSettings>& settings, const State& state = {}) {
     LoopbackRing ring = compressed_ring(shape_, settings);
@@ -74,11 +74,11 @@ TEST(Owed, GoesAlongWithTheNextOperationAroundTheRingAndDirectly) {
     for (const char* name : {"laco", "lads", "onebit", "l8"}) {
       BucketShape shape = shape_of({9000, 4000}, 4);
       shape.direct = direct;
-      Training training(shape);
+      OwedTraining training(shape);
       LoopbackRing compressed = training.ring(all(name));
       training.steps(compressed, 20);
       EXPECT_GT(training.missing(0, 13'000), 0.01);
-      LoopbackRing exact = training.ring(all("none"), Training::taken(compressed));
+      LoopbackRing exact = training.ring(all("none"), OwedTraining::taken(compressed));
       EXPECT_GT(exact.node(1).stats().residual_norm, 0);
       training.steps(exact, 1);
       EXPECT_LT(training.missing(0, 13'000), kRounding) << name;
@@ -90,29 +90,29 @@ TEST(Owed, GoesAlongWithTheNextOperationAroundTheRingAndDirectly) {
 }
 
 TEST(Owed, OfSomeLayersLeavesTheOthersAlone) {
-  Training training(shape_of({9000, 4000}, 3));
+  OwedTraining training(shape_of({9000, 4000}, 3));
   LoopbackRing compressed = training.ring(all("laco"));
   training.steps(compressed, 20);
-  LoopbackRing mixed = training.ring({codec("laco", 0.01), codec("none")}, Training::taken(compressed));
+  LoopbackRing mixed = training.ring({codec("laco", 0.01), codec("none")}, OwedTraining::taken(compressed));
   training.steps(mixed, 1);
   EXPECT_LT(training.missing(9000, 13'000), kRounding);
   EXPECT_GT(training.missing(0, 9000), 0.01);
 }
 
 TEST(Owed, FollowsTheLossScale) {
-  Training training(shape_of({9000, 4000}, 2));
+  OwedTraining training(shape_of({9000, 4000}, 2));
   LoopbackRing compressed = training.ring(all("laco"));
   training.steps(compressed, 20, 1024);
-  LoopbackRing exact = training.ring(all("none"), Training::taken(compressed));
+  LoopbackRing exact = training.ring(all("none"), OwedTraining::taken(compressed));
   training.steps(exact, 1, 2);
   EXPECT_LT(training.missing(0, 13'000), kRounding);
 }
 
 TEST(Owed, StaysWhereAnOperationIsNotFinite) {
-  Training training(shape_of({9000, 4000}, 2));
+  OwedTraining training(shape_of({9000, 4000}, 2));
   LoopbackRing compressed = training.ring(all("laco"));
   training.steps(compressed, 20);
-  LoopbackRing exact = training.ring(all("none"), Training::taken(compressed));
+  LoopbackRing exact = training.ring(all("none"), OwedTraining::taken(compressed));
   training.buffers().fill([] { return 0.0F; });
   training.buffers().gradients[1][0][77] = std::numeric_limits<float>::infinity();
   EXPECT_FALSE(run_sum(exact, training.buffers()));
@@ -126,10 +126,10 @@ TEST(Owed, IsNoPartOfMomentumNorOfWhatIsClipped) {
   settings[0].momentum = 0.5;
   settings[1].clip_norm = 1;
   const BucketShape shape = shape_of({9000, 4000}, 2);
-  Training training(shape);
+  OwedTraining training(shape);
   LoopbackRing compressed = training.ring(all("laco"));
   training.steps(compressed, 20);
-  State state = Training::taken(compressed);
+  State state = OwedTraining::taken(compressed);
   std::vector<double> owed(13'000);
   for (auto& node : state) {
     uint64_t first = 0;
@@ -155,15 +155,15 @@ TEST(Owed, IsNoPartOfMomentumNorOfWhatIsClipped) {
 
 TEST(Owed, GoesBackToACodecUnsentAndAfterwardsItsControllersDo) {
   for (const int between : {0, 2}) {
-    Training training(shape_of({9000, 4000}, 2));
+    OwedTraining training(shape_of({9000, 4000}, 2));
     LoopbackRing compressed = training.ring(all("laco"));
     training.steps(compressed, 30);
     const auto before = compressed.node(0).describe_state(0, 2);
-    LoopbackRing exact = training.ring(all("none"), Training::taken(compressed));
+    LoopbackRing exact = training.ring(all("none"), OwedTraining::taken(compressed));
     training.steps(exact, between);
     const double held = exact.node(0).stats().residual_norm;
     EXPECT_EQ(held > 0, between == 0);
-    LoopbackRing again = training.ring(all("laco"), Training::taken(exact));
+    LoopbackRing again = training.ring(all("laco"), OwedTraining::taken(exact));
     EXPECT_NEAR(again.node(0).stats().residual_norm, held, 1e-6 * held);
     training.steps(again, 1);
     const auto after = again.node(0).describe_state(0, 2);
@@ -174,10 +174,10 @@ TEST(Owed, GoesBackToACodecUnsentAndAfterwardsItsControllersDo) {
 }
 
 TEST(Owed, IsPartOfASavedStateUntilItIsSent) {
-  Training training(shape_of({9000, 4000}, 2));
+  OwedTraining training(shape_of({9000, 4000}, 2));
   LoopbackRing compressed = training.ring(all("laco"));
   training.steps(compressed, 10);
-  const State state = Training::taken(compressed);
+  const State state = OwedTraining::taken(compressed);
   LoopbackRing exact = training.ring(all("none"), state);
   const BucketReducer& node = exact.node(1);
   ASSERT_EQ(node.kept_floats(), 13'000U);

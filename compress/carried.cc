@@ -217,6 +217,7 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
   const size_t floats = carried.residual.view().size();
   const auto residual = released(carried.residual);
   const auto velocity = released(carried.velocity);
+  carried.scale = 0;
   for (LayerState& layer : state) {
     if (layer.residual.kept) {
       layer.residual.memory = residual;

@@ -26,8 +26,11 @@ class FloatBuffer {
   std::span<const float> view() const { return {memory_.data() + offset_, count_}; }
   size_t offset() const { return offset_; }  // of the first float in what release() gives
 
-  // Afterwards only the destructor may be called.
-  std::vector<float> release() { return std::move(memory_); }
+  // Afterwards it is empty, but for the offset.
+  std::vector<float> release() {
+    count_ = 0;
+    return std::exchange(memory_, {});
+  }
 
  private:
   std::vector<float> memory_;
@@ -51,7 +54,8 @@ struct Carried {
   double scale = 0;  // of the last committed operation; 0: none, all above is zero
 };
 
-// Moves residual and velocity out. `operations` is how many this bucket has committed.
+// Moves residual and velocity out: there is no state afterwards. `operations` is how many this bucket has
+// committed.
 std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uint64_t operations);
 // What take_state gives, of at most `count` layers from `first` on, without the values: their `first` counts
 // in the residual with the velocity behind it.

@@ -11,7 +11,7 @@ namespace gradwire::compress {
 
 std::vector<LayerState> Compressor::take_state() {
   std::vector<LayerState> state = compress::take_state(plan_, carried_, stats_.operations);
-  std::vector<LayerState> owed = owed_.state();
+  std::vector<LayerState> owed = owed_.take();
   std::move(owed.begin(), owed.end(), std::back_inserter(state));
   return state;
 }

@@ -1,6 +1,7 @@
 #include "compress/owed.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compress/accumulate.h"
 
@@ -44,14 +45,16 @@ double Owed::square_sum() const {
   return sum;
 }
 
-std::vector<LayerState> Owed::state() const {
+std::vector<LayerState> Owed::take() {
   std::vector<LayerState> state;
-  for (const Layer& layer : layers_) {
-    state.push_back(layer.state);
+  for (Layer& layer : layers_) {
+    state.push_back(std::move(layer.state));
     if (!any_) {
       state.back().residual = {};
     }
   }
+  layers_.clear();
+  any_ = false;
   return state;
 }
 

@@ -22,8 +22,9 @@ class Owed {
   double square_sum() const;  // each layer's at its own scale
   void settle() { any_ = false; }
 
-  // What is owed, as layers for another bucket; of what was settled only how its controllers stood.
-  std::vector<LayerState> state() const;
+  // What is owed, as layers for another bucket; of what was settled only how its controllers stood. Nothing
+  // is left.
+  std::vector<LayerState> take();
   // What has values: how many floats they are, the values one after the other, and at most `count` of the
   // layers from the `skipped`-th on without them (LayerValues::first from `from` on).
   uint64_t floats() const;

@@ -222,8 +222,9 @@ class BucketReducer {
   // reducers without residual. Elements of exactly sent layers stay zero. Valid until the next commit.
   virtual std::span<const float> residual() const { return {}; }
 
-  // What would be lost with this reducer, by layer: taken at the end of its life, after which only the
-  // destructor may be called. Empty without residuals and momentum, or where nothing was committed.
+  // What would be lost with this reducer, by layer: taken at the end of its life, after which there is no
+  // operation any more and nothing to take. Empty without residuals and momentum, or where nothing was
+  // committed.
   virtual std::vector<LayerState> take_state() { return {}; }
   // The same without the values, of at most `count` layers from the `first` one on that has any, between
   // operations: LayerValues::first counts in what copy_kept() gives. The reducer goes on.

@@ -66,6 +66,17 @@ bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& po
   return is_compressible(manifest) && std::any_of(manifest.layers.begin(), manifest.layers.end(), is_coded);
 }
 
+uint64_t owed_bytes(const Manifest& manifest, const config::CompressionPolicy& from,
+                    const config::CompressionPolicy& to) {
+  uint64_t elements = 0;
+  for (const auto& [name, count] : manifest.layers) {
+    const bool had = config::resolve_policy(from, name).codec != "none";
+    const bool has = config::resolve_policy(to, name).codec != "none";
+    elements += had && !has ? count : 0;
+  }
+  return is_compressible(manifest) ? elements * sizeof(float) : 0;
+}
+
 engine::Algorithm algorithm_for(const Manifest& manifest, const config::CompressionPolicy& policy,
                                 engine::Algorithm wanted) {
   const bool can = is_compressible(manifest) && compress::may_be_direct(layer_settings(manifest, policy));

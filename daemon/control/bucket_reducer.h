@@ -40,6 +40,11 @@ Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& man
 uint64_t residual_bytes(const Manifest& manifest, const BucketPlace& place,
                         const config::CompressionPolicy& policy);
 
+// What a reducer with policy `to` may hold besides, for residuals of layers that had a codec before and have
+// none now, until it has sent them.
+uint64_t owed_bytes(const Manifest& manifest, const config::CompressionPolicy& from,
+                    const config::CompressionPolicy& to);
+
 // Whether a codec may be used for it, and whether one of its layers leaves residuals.
 bool is_compressible(const Manifest& manifest);
 bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& policy);

@@ -47,8 +47,8 @@ class EnginePort {
   // freed by whoever holds `change`.
   virtual void hold_bucket(engine::JobId job, uint32_t bucket,
                            std::function<void(const Result<uint64_t>&)> done) = 0;
-  virtual void let_begin(engine::JobId job, uint32_t bucket, uint64_t from, bool flush,
-                         engine::Engine::Idle idle, Done done) = 0;
+  virtual void let_begin(engine::JobId job, uint32_t bucket, uint64_t from, engine::Engine::Idle idle,
+                         Done done) = 0;
   virtual void change_bucket(engine::JobId job, uint32_t bucket, std::shared_ptr<engine::BucketChange> change,
                              Done done) = 0;
   virtual void go_on(engine::JobId job, uint32_t bucket) = 0;

@@ -307,8 +307,7 @@ void JobPlanner::replan(uint32_t id, Bucket& bucket) {
   const double now_ns = planner::estimate(workload, *costs_, current).total_ns;
   if (now_ns >= kGain * static_cast<double>(better.expected_ns)) {
     bucket.since = scheduler_.now();
-    // What a codec has kept back must not wait for its return.
-    changes_.begin(id, better, other_codec && better.codec == "none");
+    changes_.begin(id, better);
   }
 }
 

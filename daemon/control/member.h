@@ -71,7 +71,7 @@ class Member : public std::enable_shared_from_this<Member> {
   void traffic(const Reply<Traffic>& reply);
   // member_state.cc: the compression state of this node. What is loaded replaces what is kept of the job
   // here, once what destroyed buckets left is there.
-  Result<StateSave::Source> state_source() const;
+  Result<StateSave::Source> state_source();
   Status may_load_state() const;
   void before_load(const Answer& ready);
   Status load_state(std::vector<compress::StateSection> sections, AdmittedState admitted);
@@ -139,6 +139,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<engine::JobSpec> job_spec();
   void remember_past(bool in_order);
   std::vector<std::string> node_names() const;
+  Status state_status() const;
   void send(const Json& document);
   std::string coordinator() const;  // "the coordinating daemon, node a (ranks 0,1),"
   // `again`: before `go`; those who wait form anew.

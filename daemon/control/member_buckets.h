@@ -54,6 +54,9 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   // Residuals that are neither in those nor in the store.
   ResidualStore::Absent absent() const;
 
+  // As long as somebody has it, no bucket changes its reducer, but for changes that were agreed on before.
+  std::shared_ptr<void> saving();
+
   // One that has residuals, which a state that is loaded comes too late for.
   std::optional<std::string> with_residuals() const;
 
@@ -110,10 +113,13 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   void refuse_change(uint32_t id, uint64_t number, const Status& cause);
   bool is_in_change(uint32_t id, const std::shared_ptr<Change>& change) const;
   void hold(uint32_t id, const std::shared_ptr<Change>& change);
-  void commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from, bool flush);
+  void commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from);
   void take_over(uint32_t id, const std::shared_ptr<Change>& change);
   void swap(uint32_t id, const std::shared_ptr<Change>& change);
-  void keep_state(std::vector<compress::LayerState>& state, uint32_t id);
+  void keep_state(std::vector<compress::LayerState>& state, const std::string& bucket);
+  static std::weak_ptr<const std::string> away_of(const std::shared_ptr<Change>& change);
+  void when_nobody_saves(std::function<void(MemberBuckets&)> then);
+  void nobody_saves();
   bool still_wanted(uint32_t id);
   void give_up(uint32_t id, const Status& cause);
   void remove(uint32_t id, unsigned attempt);
@@ -127,6 +133,8 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   std::map<uint32_t, Bucket> buckets_;
   std::vector<uint32_t> destroyed_;
   ResidualStore::Wanted wanted_;  // nullptr: residuals are not kept
+  std::weak_ptr<void> saving_;    // what saving() gave
+  std::vector<std::function<void(MemberBuckets&)>> after_saves_;
   bool begun_ = false;
   Status over_;
 };

@@ -159,12 +159,16 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
                                compress::dtype_size(static_cast<compress::Dtype>(manifest.dtype)));
   parts->residual = residual_bytes(manifest, parts->place, parts->policy);
   parts->ranks = facts_.local_ranks.size();
-  buckets_.at(id).has_residuals = has_residuals(manifest, parts->policy);
-  if (wanted_ && parts->residual > 0) {
+  buckets_.at(id).has_residuals = has_residuals(manifest, buckets_.at(id).given);
+  if (wanted_ && is_compressible(manifest)) {
     parts->away = node_.residuals->away(facts_.identity, manifest.name);
     buckets_.at(id).away = parts->away;
     // Before the charge: what is taken over must not give way to its own heir.
     parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);
+    for (const compress::LayerState& layer : parts->state) {
+      const bool exact = config::resolve_policy(parts->policy, layer.name).codec == "none";
+      parts->residual += exact ? layer.elements * sizeof(float) : 0;
+    }
   }
   if (const Status charged = charge(*parts); !charged.ok()) {
     parts->status = charged;

@@ -14,6 +14,7 @@ namespace gradwire::control {
 
 struct MemberBuckets::Change {
   uint64_t number = 0;
+  std::string bucket;
   Plan plan;
   config::CompressionPolicy policy;  // as the plan has it
   bool committed = false;
@@ -69,13 +70,17 @@ Status MemberBuckets::plan_document(const std::string& type, const Json& documen
   const std::shared_ptr<Change> change = found->second.change;
   if (type == "plan_commit") {
     const uint64_t from = fields.number("from", 1, uint64_t{1} << 53);
-    const bool flush = fields.flag("flush");
     GRADWIRE_RETURN_IF_ERROR(fields.status().with_context(type));
     if (change->committed || !change->next->reducer) {
       return {Code::kCorrupt, type + ": the change is not prepared here, or agreed on already"};
     }
     change->committed = true;
-    commit(id, change, from, flush);
+    // A state that is being saved is that of one plan: the bucket rests until it is.
+    when_nobody_saves([id, change, from](MemberBuckets& self) {
+      if (self.is_in_change(id, change)) {
+        self.commit(id, change, from);
+      }
+    });
     return ok_status();
   }
   if (type == "plan_cancel" ? change->committed : !change->changed) {
@@ -106,18 +111,24 @@ Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document
     refuse_change(id, number, Status(Code::kNotFound, "bucket " + std::to_string(id) + " is not in use"));
     return ok_status();
   }
+  if (!saving_.expired()) {
+    refuse_change(id, number, Status(Code::kUnavailable, "its compression state is being saved"));
+    return ok_status();
+  }
   Bucket& bucket = found->second;
   if (bucket.change) {
     return {Code::kCorrupt, "plan_prepare: bucket " + std::to_string(id) + " is in a change already"};
   }
   const auto change = std::make_shared<Change>();
   change->number = number;
+  change->bucket = bucket.name;
   change->plan = plan;
   change->policy = planned_policy(bucket.given, plan.codec);
   const BucketPlace place = place_for(bucket.manifest, change->policy, plan);
   change->next->algorithm = place.algorithm;
   change->next->plan = plan_facts(plan, bucket.given);
-  const uint64_t bytes = residual_bytes(bucket.manifest, place, change->policy);
+  const uint64_t bytes = residual_bytes(bucket.manifest, place, change->policy) +
+                         owed_bytes(bucket.manifest, bucket.policy, change->policy);
   if (bytes > 0) {
     // Beside the old one's, until that is gone.
     const std::array<uint64_t, 1> parts = {bytes};
@@ -180,7 +191,7 @@ void MemberBuckets::hold(uint32_t id, const std::shared_ptr<Change>& change) {
 }
 
 // Agreed on by all nodes: from here on it happens, or the epoch ends.
-void MemberBuckets::commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from, bool flush) {
+void MemberBuckets::commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from) {
   const auto idle = [change, id, &scheduler = node_.scheduler, weak = weak_from_this(),
                      store = std::weak_ptr(node_.residuals), job = facts_.identity, wanted = wanted_,
                      name = buckets_.at(id).name](compress::BucketReducer& old) {
@@ -193,19 +204,18 @@ void MemberBuckets::commit(uint32_t id, const std::shared_ptr<Change>& change, u
       }
     });
   };
-  node_.engine.let_begin(facts_.job, id, from, flush, idle,
-                         [change, weak = weak_from_this()](const Status& status) {
-                           const auto self = weak.lock();
-                           if (self && self->over_.ok() && !status.ok() && status.code() != Code::kNotFound) {
-                             self->send_(failure_document("failed", status.with_context("a change of plan")));
-                           }
-                         });
+  node_.engine.let_begin(facts_.job, id, from, idle, [change, weak = weak_from_this()](const Status& status) {
+    const auto self = weak.lock();
+    if (self && self->over_.ok() && !status.ok() && status.code() != Code::kNotFound) {
+      self->send_(failure_document("failed", status.with_context("a change of plan")));
+    }
+  });
 }
 
 // The bucket rests: what its old reducer has held back goes into the new one.
 void MemberBuckets::take_over(uint32_t id, const std::shared_ptr<Change>& change) {
   if (!is_in_change(id, change)) {
-    keep_state(change->state, id);
+    keep_state(change->state, change->bucket);
     return;
   }
   const Bucket& bucket = buckets_.at(id);
@@ -213,25 +223,13 @@ void MemberBuckets::take_over(uint32_t id, const std::shared_ptr<Change>& change
     change->away = node_.residuals->away(facts_.identity, bucket.name);
   }
   change->next->retired = retire_to_store(bucket.name, change->charge, change->away);
-  if (wanted_ && has_residuals(bucket.manifest, change->policy)) {
-    // What an exact plan before this one could not take.
-    auto kept = node_.residuals->take(facts_.identity, bucket.name, bucket.manifest.layers);
-    change->state.insert(change->state.end(), std::make_move_iterator(kept.begin()),
-                         std::make_move_iterator(kept.end()));
-  }
   node_.workshop.run(
       [change] {
         change->next->reducer->restore_state(change->state);
-        // An exact layer has no place for it.
-        std::erase_if(change->state, [&change](const compress::LayerState& layer) {
-          return config::resolve_policy(change->policy, layer.name).codec != "none";
-        });
+        change->state.clear();
       },
       [id, change, weak = weak_from_this()] {
         const auto self = weak.lock();
-        if (self) {
-          self->keep_state(change->state, id);
-        }
         if (self && self->is_in_change(id, change)) {
           self->swap(id, change);
         } else {
@@ -262,9 +260,46 @@ void MemberBuckets::swap(uint32_t id, const std::shared_ptr<Change>& change) {
         }
         change->changed = true;
         bucket.away = std::exchange(change->away, nullptr);
-        bucket.has_residuals = has_residuals(bucket.manifest, change->policy);
         self->send_({{"type", "plan_changed"}, {"bucket", id}, {"change", change->number}});
       });
+}
+
+std::weak_ptr<const std::string> MemberBuckets::away_of(const std::shared_ptr<Change>& change) {
+  return change ? std::weak_ptr(change->away) : std::weak_ptr<const std::string>();
+}
+
+std::shared_ptr<void> MemberBuckets::saving() {
+  std::shared_ptr<void> token = saving_.lock();
+  if (!token) {
+    // Whoever lets it go last may be on another thread.
+    token =
+        std::shared_ptr<void>(&after_saves_, [&scheduler = node_.scheduler, weak = weak_from_this()](void*) {
+          scheduler.post([weak] {
+            if (const auto self = weak.lock()) {
+              self->nobody_saves();
+            }
+          });
+        });
+    saving_ = token;
+  }
+  return token;
+}
+
+void MemberBuckets::when_nobody_saves(std::function<void(MemberBuckets&)> then) {
+  if (saving_.expired()) {
+    then(*this);
+  } else {
+    after_saves_.push_back(std::move(then));
+  }
+}
+
+void MemberBuckets::nobody_saves() {
+  if (!saving_.expired()) {
+    return;  // somebody does again
+  }
+  for (const auto& then : std::exchange(after_saves_, {})) {
+    then(*this);
+  }
 }
 
 void MemberBuckets::coded(const engine::JobSnapshot& job) {
@@ -295,11 +330,9 @@ void MemberBuckets::coded(const engine::JobSnapshot& job) {
   }
 }
 
-void MemberBuckets::keep_state(std::vector<compress::LayerState>& state, uint32_t id) {
-  const auto found = buckets_.find(id);
+void MemberBuckets::keep_state(std::vector<compress::LayerState>& state, const std::string& bucket) {
   if (wanted_ && *wanted_ && !state.empty()) {
-    node_.residuals->keep(facts_.identity, found == buckets_.end() ? std::string() : found->second.name,
-                          std::move(state));
+    node_.residuals->keep(facts_.identity, bucket, std::move(state));
   }
   state.clear();
 }

@@ -4,10 +4,19 @@
 
 namespace gradwire::control {
 
-Result<StateSave::Source> Member::state_source() const {
+// Why there is no state to save or to load; ok if there is.
+Status Member::state_status() const {
+  if (state_ == State::kFailing) {
+    return {Code::kAborted, describe(identity_) + " is failing on this node; its end comes with the cause"};
+  }
   if (state_ != State::kRunning || !buckets_) {
     return over() ? cause_ : Status(Code::kInvalidArgument, "the job has not started");
   }
+  return ok_status();
+}
+
+Result<StateSave::Source> Member::state_source() {
+  GRADWIRE_RETURN_IF_ERROR(state_status());
   StateSave::Source source;
   source.job = job_;
   source.identity = identity_;
@@ -17,13 +26,12 @@ Result<StateSave::Source> Member::state_source() const {
   source.origin.world = epoch_->world;
   source.buckets = buckets_->names();
   source.absent = buckets_->absent();
+  source.saving = buckets_->saving();
   return source;
 }
 
 Status Member::may_load_state() const {
-  if (state_ != State::kRunning || !buckets_) {
-    return over() ? cause_ : Status(Code::kInvalidArgument, "the job has not started");
-  }
+  GRADWIRE_RETURN_IF_ERROR(state_status());
   if (!node_.residuals) {
     return Status(Code::kUnsupported, "this daemon keeps no residuals");
   }
@@ -57,10 +65,12 @@ ResidualStore::Absent MemberBuckets::absent() const {
   }
   auto absent = node_.residuals->absent(facts_.identity);
   for (const auto& [id, bucket] : buckets_) {
-    if (!bucket.holders.empty()) {
-      std::erase_if(absent, [&away = bucket.away](const auto& each) {
-        return !each.owner_before(away) && !away.owner_before(each);
-      });
+    if (bucket.holders.empty()) {
+      continue;
+    }
+    for (const auto& away : {bucket.away, away_of(bucket.change)}) {
+      std::erase_if(
+          absent, [&away](const auto& each) { return !each.owner_before(away) && !away.owner_before(each); });
     }
   }
   return absent;

@@ -15,14 +15,13 @@ void PlanChanges::tell(uint32_t bucket, const Change& change, Json document) {
   }
 }
 
-void PlanChanges::begin(uint32_t bucket, const Plan& plan, bool flush) {
+void PlanChanges::begin(uint32_t bucket, const Plan& plan) {
   if (changing(bucket)) {
     return;
   }
   Change& change = *(changes_[bucket] = std::make_unique<Change>(scheduler_));
   change.number = ++last_;
   change.plan = plan;
-  change.flush = flush;
   change.patience.start(patience_, [this, bucket] {
     give_up(bucket, Status(Code::kDeadlineExceeded, "not all nodes were ready for the plan in time"));
   });
@@ -73,11 +72,9 @@ Status PlanChanges::document(uint32_t node, const std::string& type, const Json&
   return ok_status();
 }
 
-// With a flush, the operation that all nodes have yet to begin is the last one under the old plan.
 void PlanChanges::commit(uint32_t bucket, Change& change) {
   change.patience.stop();
-  tell(bucket, change,
-       {{"type", "plan_commit"}, {"from", change.first + (change.flush ? 1 : 0)}, {"flush", change.flush}});
+  tell(bucket, change, {{"type", "plan_commit"}, {"from", change.first}});
 }
 
 void PlanChanges::give_up(uint32_t bucket, const Status& cause) {

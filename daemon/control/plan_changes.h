@@ -27,8 +27,7 @@ class PlanChanges {
       : scheduler_(scheduler), patience_(patience), nodes_(nodes), hooks_(std::move(hooks)) {}
 
   bool changing(uint32_t bucket) const { return changes_.contains(bucket); }
-  // `flush`: the last operation under the old plan is one.
-  void begin(uint32_t bucket, const Plan& plan, bool flush);
+  void begin(uint32_t bucket, const Plan& plan);
 
   // plan_held, plan_failed, plan_changed. Answers to what is over are ignored. kCorrupt: odd.
   Status document(uint32_t node, const std::string& type, const Json& document);
@@ -38,7 +37,6 @@ class PlanChanges {
     explicit Change(Scheduler& scheduler) : patience(scheduler) {}
     uint64_t number = 0;
     Plan plan;
-    bool flush = false;
     std::set<uint32_t> held, changed;  // nodes
     uint64_t first = 0;                // the highest that a node has not begun
     Timer patience;                    // until all hold

@@ -11,6 +11,9 @@ namespace {
 // What the engine shows in one turn: some 0.1 ms of its time.
 constexpr uint64_t kTurnFloats = uint64_t{1} << 17;
 constexpr size_t kTurnLayers = 512;
+// How long a bucket may take to get another reducer, which is allocated already.
+constexpr Nanoseconds kAgain = std::chrono::milliseconds(10);
+constexpr unsigned kTries = 1000;
 
 Status moved_on(const std::string& bucket) {
   return Status(
@@ -67,6 +70,7 @@ void StateSave::describe(const Opened& done) {
   node_.engine.look(
       source_.job, bucket,
       [live, first, all](const compress::BucketReducer& reducer) {
+        live->reducer = &reducer;
         live->operations = reducer.stats().operations;
         live->floats = reducer.kept_floats();
         live->layers = reducer.describe_state(first, kTurnLayers);
@@ -83,6 +87,18 @@ void StateSave::describe(const Opened& done) {
 void StateSave::described(const std::shared_ptr<Live>& live, bool all, const Status& status,
                           const Opened& done) {
   const bool begun = !live_.empty() && live_.back().bucket == live->bucket;
+  const bool replaced = begun && status.ok() && live_.back().reducer != live->reducer;
+  if ((status.code() == Code::kAborted || replaced) && ++tries_ < kTries) {
+    if (begun) {
+      live_.pop_back();
+    }
+    again_.start(kAgain, [self = shared_from_this(), done] {
+      if (!self->gave_up()) {
+        self->describe(done);
+      }
+    });
+    return;
+  }
   if (!status.ok() || (begun && live_.back().operations != live->operations)) {
     busy_ = false;
     done(status.ok() ? moved_on(live->name) : named(status, live->name));
@@ -167,6 +183,7 @@ void StateSave::discard() {
   busy_ = false;
   done_ = nullptr;
   end_turn();
+  source_.saving.reset();
   if (large_) {
     release_in(node_.workshop, std::exchange(large_, nullptr));
   }

@@ -24,13 +24,15 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
     compress::StateOrigin origin;
     std::vector<std::pair<uint32_t, std::string>> buckets;  // number and name
     ResidualStore::Absent absent;  // of buckets that are gone, on their way to the store
+    std::shared_ptr<void> saving;  // while it is there, buckets keep their reducers
   };
   struct Part {
     uint64_t bytes = 0;  // at the window's beginning
     bool last = false;
   };
 
-  StateSave(NodeContext& node, Source source) : node_(node), source_(std::move(source)) {}
+  StateSave(NodeContext& node, Source source)
+      : node_(node), source_(std::move(source)), again_(node.scheduler) {}
 
   // Once, and first: the window that the trainer reads from. kUnavailable: an operation is in flight, or a
   // bucket is not there to be asked.
@@ -44,8 +46,9 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
   struct Live {  // a bucket of the engine's
     uint32_t bucket = 0;
     std::string name;
-    uint64_t operations = 0;  // committed when it was described
-    uint64_t floats = 0;      // of residual and momentum
+    const compress::BucketReducer* reducer = nullptr;  // to be told from another one only
+    uint64_t operations = 0;                           // committed when it was described
+    uint64_t floats = 0;                               // of residual and momentum
     std::vector<compress::LayerState> layers;
   };
   struct Copy {  // of one bucket's residual
@@ -76,6 +79,8 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
   NodeContext& node_;
   Source source_;
   size_t asked_ = 0;  // of source_.buckets
+  Timer again_;       // a bucket that is about to get another reducer is asked again
+  unsigned tries_ = 0;
   std::vector<Live> live_;
   size_t kept_ = 0;  // sections before those of live_
   std::shared_ptr<Large> large_ = std::make_shared<Large>();

@@ -82,10 +82,10 @@ void ThreadEnginePort::hold_bucket(engine::JobId job, uint32_t bucket,
   call([job, bucket](Engine& engine) { return engine.hold_bucket(job, bucket); }, std::move(done));
 }
 
-void ThreadEnginePort::let_begin(engine::JobId job, uint32_t bucket, uint64_t from, bool flush,
-                                 Engine::Idle idle, Done done) {
-  call([job, bucket, from, flush,
-        idle = std::move(idle)](Engine& engine) { return engine.let_begin(job, bucket, from, flush, idle); },
+void ThreadEnginePort::let_begin(engine::JobId job, uint32_t bucket, uint64_t from, Engine::Idle idle,
+                                 Done done) {
+  call([job, bucket, from,
+        idle = std::move(idle)](Engine& engine) { return engine.let_begin(job, bucket, from, idle); },
        std::move(done));
 }
 

@@ -29,7 +29,7 @@ class ThreadEnginePort final : public EnginePort {
   void probe(engine::JobId job, std::function<void(const engine::ProbeTimes&)> done) override;
   void hold_bucket(engine::JobId job, uint32_t bucket,
                    std::function<void(const Result<uint64_t>&)> done) override;
-  void let_begin(engine::JobId job, uint32_t bucket, uint64_t from, bool flush, engine::Engine::Idle idle,
+  void let_begin(engine::JobId job, uint32_t bucket, uint64_t from, engine::Engine::Idle idle,
                  Done done) override;
   void change_bucket(engine::JobId job, uint32_t bucket, std::shared_ptr<engine::BucketChange> change,
                      Done done) override;

@@ -46,7 +46,7 @@ class Core final : public transport::Receiver {
   // probes.cc, plans.cc: Engine's calls of the same names.
   Status probe(JobId id, Engine::Probed done);
   Result<uint64_t> hold_bucket(JobId id, uint32_t bucket);
-  Status let_begin(JobId id, uint32_t bucket, uint64_t from, bool flush, Engine::Idle idle);
+  Status let_begin(JobId id, uint32_t bucket, uint64_t from, Engine::Idle idle);
   Status change_bucket(JobId id, uint32_t bucket, BucketChange* change);
   void go_on(JobId id, uint32_t bucket);
   JobSnapshot snapshot(JobId id) const;

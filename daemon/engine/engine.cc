@@ -90,8 +90,8 @@ Result<uint64_t> Engine::hold_bucket(JobId job, uint32_t bucket) {
   return impl_->core.hold_bucket(job, bucket);
 }
 
-Status Engine::let_begin(JobId job, uint32_t bucket, uint64_t from, bool flush, Idle idle) {
-  return impl_->core.let_begin(job, bucket, from, flush, std::move(idle));
+Status Engine::let_begin(JobId job, uint32_t bucket, uint64_t from, Idle idle) {
+  return impl_->core.let_begin(job, bucket, from, std::move(idle));
 }
 
 Status Engine::change_bucket(JobId job, uint32_t bucket, BucketChange* change) {

@@ -229,7 +229,8 @@ class Engine {
 
   // Shows `look` what reduces the bucket, as the last commit left it. Everybody waits meanwhile: it must take
   // some 0.1 ms at most and come again for more. kUnavailable while an operation is in flight here (one that
-  // local ranks still miss is not); otherwise what `look` returns.
+  // local ranks still miss is not); kAborted between `idle` and change_bucket (below), which is a moment:
+  // come again; otherwise what `look` returns.
   using Look = std::function<Status(const compress::BucketReducer&)>;
   Status look(JobId job, uint32_t bucket, const Look& look) const;
 
@@ -253,11 +254,11 @@ class Engine {
   // A change of a bucket's reducer or algorithm, in three steps that every node takes together. First no
   // operation of it begins any more; returns the number of the first that has not begun here.
   Result<uint64_t> hold_bucket(JobId job, uint32_t bucket);
-  // Then those before `from` may begin, the last of them as a flush if `flush`. When they are over, `idle` is
-  // called once, on the engine's thread: it may take the reducer's state, and must be short. kNotFound if the
-  // bucket is not held, kInvalidArgument if one from `from` on has begun.
+  // Then those before `from` may begin. When they are over, `idle` is called once, on the engine's thread: it
+  // may take the reducer's state, and must be short. kNotFound if the bucket is not held, kInvalidArgument if
+  // one from `from` on has begun.
   using Idle = std::function<void(compress::BucketReducer&)>;
-  Status let_begin(JobId job, uint32_t bucket, uint64_t from, bool flush, Idle idle);
+  Status let_begin(JobId job, uint32_t bucket, uint64_t from, Idle idle);
   // After `idle`: swaps what the bucket works with. Where it fails, everything is as it was.
   Status change_bucket(JobId job, uint32_t bucket, BucketChange* change);
   // Operations begin again, with whatever reducer there is. Does nothing where the bucket is not held, or

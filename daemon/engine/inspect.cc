@@ -81,7 +81,7 @@ Status Core::look(JobId id, uint32_t number, const Engine::Look& look) const {
                   operation_label(*bucket, bucket->operation.sequence) + " is in flight: wait for it first");
   }
   if (bucket->hold != nullptr && bucket->hold->changing) {
-    return Status(Code::kUnavailable, bucket_label(bucket->spec.name, number) + " gets another reducer");
+    return Status(Code::kAborted, bucket_label(bucket->spec.name, number) + " gets another reducer");
   }
   return look(*bucket->spec.reducer);
 }

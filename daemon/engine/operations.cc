@@ -33,9 +33,6 @@ void Core::start(Bucket& bucket) {
   Operation& operation = bucket.operation;
   operation.sequence = bucket.gather.sequence;
   operation.signature = bucket.gather.signature;
-  if (bucket.hold != nullptr && operation.sequence == bucket.hold->flush) {
-    operation.signature.flush |= operation.signature.operation == layout::kOpAllreduce;
-  }
   operation.first_ns = bucket.gather.first_ns;
   operation.start_ns = clock_.now_ns();
   operation.not_finite = false;

@@ -29,7 +29,7 @@ Result<uint64_t> Core::hold_bucket(JobId id, uint32_t number) {
   return bucket->hold->from;
 }
 
-Status Core::let_begin(JobId id, uint32_t number, uint64_t from, bool flush, Engine::Idle idle) {
+Status Core::let_begin(JobId id, uint32_t number, uint64_t from, Engine::Idle idle) {
   const Result<Bucket*> found = find_held(id, number);
   GRADWIRE_RETURN_IF_ERROR(found.status());
   Bucket& bucket = **found;
@@ -40,7 +40,6 @@ Status Core::let_begin(JobId id, uint32_t number, uint64_t from, bool flush, Eng
                                         std::to_string(bucket.operation.sequence) + " has begun"};
   }
   hold.from = from;
-  hold.flush = flush ? from - 1 : UINT64_MAX;
   hold.idle = std::move(idle);
   begin_if_ready(bucket);
   return ok_status();

@@ -142,10 +142,9 @@ inline constexpr uint32_t kFirstProbeBucket = UINT32_MAX - 1;
 
 // A change of plan holds the bucket's operations back.
 struct Hold {
-  uint64_t from = 0;            // the first that must not begin
-  uint64_t flush = UINT64_MAX;  // the one that is a flush
-  Engine::Idle idle;            // called before `from`; empty: it was, or nobody has said what comes
-  bool changing = false;        // idle was called: the reducer may change
+  uint64_t from = 0;      // the first that must not begin
+  Engine::Idle idle;      // called before `from`; empty: it was, or nobody has said what comes
+  bool changing = false;  // idle was called: the reducer may change
 };
 
 // Before add_bucket it may exist as an announcement only: other nodes are ahead (spec.reducer is null).

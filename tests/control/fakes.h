@@ -179,10 +179,9 @@ class FakeEngine final : public EnginePort {
     }
   }
   // The bucket is at rest at once, unless `idles` is false.
-  void let_begin(engine::JobId, uint32_t bucket, uint64_t from, bool flush, engine::Engine::Idle idle,
+  void let_begin(engine::JobId, uint32_t bucket, uint64_t from, engine::Engine::Idle idle,
                  Done done) override {
-    log.push_back("let_begin " + std::to_string(bucket) + " from " + std::to_string(from) +
-                  (flush ? " flush" : ""));
+    log.push_back("let_begin " + std::to_string(bucket) + " from " + std::to_string(from));
     reply(std::move(done), ok_status());
     const auto rest = [this, bucket, idle] {
       if (const auto found = buckets.find(bucket); found != buckets.end()) {

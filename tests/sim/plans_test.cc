@@ -228,7 +228,7 @@ TEST(Plans, OrdersThatMakeNoSenseAreRefused) {
   EXPECT_EQ(engine.let_begin(Cluster::kJob, 1, 3, nothing).code(), Code::kInvalidArgument);
   engine.go_on(Cluster::kJob, 1);  // its reducer may be empty: not with that one
   const auto look = [](const compress::BucketReducer&) { return ok_status(); };
-  EXPECT_EQ(engine.look(Cluster::kJob, 1, look).code(), Code::kUnavailable);
+  EXPECT_EQ(engine.look(Cluster::kJob, 1, look).code(), Code::kAborted);
   engine::BucketChange other;
   EXPECT_EQ(engine.change_bucket(Cluster::kJob, 1, &other).code(), Code::kUnavailable);
   other.reducer = reducer(0, 3, "none", engine::Algorithm::kRing);

@@ -92,7 +92,14 @@ void add_buckets(Cluster& cluster) {
   compressed.name = "direct";
   compressed.algorithm = engine::Algorithm::kDirect;
   cluster.add_bucket(4, compressed);
+  large.name = "direct and large";
+  large.layers = {120'000};
+  large.codec = "none";
+  large.algorithm = engine::Algorithm::kDirect;
+  cluster.add_bucket(5, large);
 }
+
+constexpr uint32_t kBuckets = 5;  // and the barrier's, 0
 
 }  // namespace
 }  // namespace gradwire::sim
@@ -115,14 +122,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Request request;
     request.operation = operations[shape / 3 % 4];
     cluster.submit_all(1, request);
-    cluster.submit_all(2, Request{});
-    cluster.submit_all(3, Request{});
-    cluster.submit_all(4, Request{});
+    for (uint32_t bucket = 2; bucket <= kBuckets; ++bucket) {
+      cluster.submit_all(bucket, Request{});
+    }
     cluster.submit_all(0, Request{gradwire::layout::kOpBarrier});
     const bool done = cluster.run_until(
         [&] {
           bool all = true;
-          for (uint32_t bucket = 0; bucket <= 3; ++bucket) {
+          for (uint32_t bucket = 0; bucket <= kBuckets; ++bucket) {
             all = all && cluster.completed(bucket);
           }
           return all;

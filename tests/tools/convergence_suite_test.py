@@ -183,7 +183,7 @@ class Signals(unittest.TestCase):
             code = f"""
                 import run, suite, sys
                 suite.Suite.program = {str(program)!r}
-                run.sort_by_data = lambda tasks: (tasks, 0, 0)
+                run.sort_by_data = lambda tasks, _: (tasks, 0, 0)
                 run.warn_of_slow_products = lambda: None
                 sys.argv = ["run.py", "--try", "mlp", "codec=none", "--jobs", "1", "--results", {folder!r} + "/results"]
                 sys.exit(run.main())
@@ -253,11 +253,11 @@ class ExitCodes(unittest.TestCase):
             with mock.patch.object(tasks.fashion_mnist, "load", side_effect=raised), contextlib.redirect_stdout(
                 io.StringIO()
             ) as out:
-                self.assertEqual(runner.sort_by_data(["mlp"]), ([], *counts))
+                self.assertEqual(runner.sort_by_data(["mlp"], "convergence.short"), ([], *counts))
             self.assertIn(word, out.getvalue())
         for raised, counts in ((corpus.NoCorpus("no bible"), (1, 0)), (corpus.DamagedCorpus("half"), (0, 1))):
             with mock.patch.object(corpus, "read_verses", side_effect=raised), contextlib.redirect_stdout(io.StringIO()) as out:
-                self.assertEqual(runner.sort_by_data(["lm"]), ([], *counts))
+                self.assertEqual(runner.sort_by_data(["lm"], "convergence"), ([], *counts))
             self.assertEqual(len(out.getvalue().splitlines()), 1)
 
     def test_a_build_or_a_place_that_is_not_there_is_told_before_anything_is_trained(self):

@@ -62,7 +62,8 @@ def standard_error(values):
 
 
 def judge(margins, ratio_held=True):
-    """`margins`: by how much each seed is better than the bar. The bytes do not depend on the seed."""
+    """`margins`: by how much each seed is better than the bar. Of a ratio, which is steered and hardly depends on the
+    seed, the mean alone counts."""
     margin = statistics.fmean(margins)
     if not ratio_held or math.isnan(margin):
         return "MISSED"

@@ -3,7 +3,7 @@
 
     run.py [--budget 60]                  what is missing of the suite, then the verdicts; again to go on
     run.py --short [--tasks mlp cnn]      CI's form: coarse bounds, exit code 1 where one is missed
-    run.py --report                       the tables of docs/benchmarks.md
+    run.py --report                       the tables of what is there, as in docs/benchmarks.md; trains nothing
     run.py --try mlp codec=laco density=0.01 warm_start_steps=10    one experiment, three seeds
 
 The suite takes two to three hours on two cores. Needs the library gradwire_ring_lab (built with the project),
@@ -38,6 +38,7 @@ import suite
 
 ALL = tuple(experiments.BASES)
 NOT_THERE = 77  # CTest's SKIP_RETURN_CODE
+SHORT = "convergence.short"  # its name in CTest
 MOST = 10000
 
 
@@ -64,7 +65,7 @@ def read_data(task):
         raise Missing(str(error)) from None
 
 
-def sort_by_data(tasks):
+def sort_by_data(tasks, suite_name):
     """Those whose data are here; how many are not installed; how many are damaged. Says why."""
     found, missing, damaged = [], 0, 0
     for task in tasks:
@@ -73,7 +74,7 @@ def sort_by_data(tasks):
             found.append(task)
         except Missing as error:
             missing += 1
-            print(f"skipped: convergence.short ({task}): {error}", flush=True)
+            print(f"skipped: {suite_name} ({task}): {error}", flush=True)
         except (OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
             damaged += 1
             print(f"failed: {task}: its data are damaged: {error}", flush=True)
@@ -168,7 +169,7 @@ def handled_by(handler):
 
 def train(options, results, library, make_plan):
     """Exit code."""
-    found, missing, damaged = sort_by_data(options.tasks)
+    found, missing, damaged = sort_by_data(options.tasks, SHORT if options.short else "convergence")
     if not found:
         return 1 if damaged or not options.short else NOT_THERE
     warn_of_slow_products()
@@ -199,7 +200,7 @@ def main():
     except ring_lab.NoLibrary as error:
         if not options.short:
             raise
-        print(f"skipped: convergence.short: {error}")
+        print(f"skipped: {SHORT}: {error}")
         return NOT_THERE
     results = store.Results(None if options.short else options.results, library)
     seeds = tuple(dict.fromkeys(options.seeds))

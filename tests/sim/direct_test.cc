@@ -19,8 +19,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 BucketShape direct_bucket(uint64_t elements, const char* codec = "none") {
   BucketShape shape = bucket_of(elements, codec);
   shape.algorithm = engine::Algorithm::kDirect;
@@ -56,18 +54,6 @@ void expect_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
       ASSERT_EQ(values[k], static_cast<float>(expected)) << "node " << n << ", element " << k;
     }
   }
-}
-
-std::string sentence(Cluster& cluster, uint32_t node) {
-  std::vector<std::string> names;
-  for (uint32_t n = 0; n < cluster.nodes(); ++n) {
-    names.push_back(cluster.node(n).name);
-  }
-  return engine::describe(cluster.node(node).engine->inspect(Cluster::kJob, 1, 1), names);
-}
-
-void pass(Cluster& cluster, uint64_t ns) {
-  cluster.run_until([] { return false; }, ns);
 }
 
 TEST(Direct, TakesTwoMessagesWhereARingTakesManyHops) {
@@ -186,7 +172,7 @@ TEST(Direct, ADeadNodeEndsTheJobForEverybodyAtAnyMoment) {
     Cluster cluster(options);
     cluster.add_bucket(1, direct_bucket(400'000));
     cluster.submit_all(1);
-    cluster.run_until([] { return false; }, after);
+    pass(cluster, after);
     if (cluster.completed(1)) {
       break;
     }

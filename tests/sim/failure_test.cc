@@ -15,8 +15,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
   ClusterOptions options = cluster_of(nodes, locals);
   options.network.bytes_per_second = 100'000'000;
@@ -43,7 +41,7 @@ TEST(Failure, ADeadNodeEndsTheJobForItsNeighboursAtAnyMoment) {
     Cluster cluster(options_of(4, 2));
     cluster.add_bucket(1, bucket_of(400'000));
     cluster.submit_all(1);
-    cluster.run_until([] { return false; }, after);
+    pass(cluster, after);
     if (cluster.completed(1)) {
       break;
     }
@@ -68,7 +66,7 @@ TEST(Failure, ANodeThatDiesWhileNothingIsInFlightIsMissedByTheNextOperation) {
   ASSERT_TRUE(cluster.finish(1));
   cluster.settle();
   cluster.kill(1);
-  cluster.run_until([] { return false; }, kSecond);
+  pass(cluster, kSecond);
   EXPECT_TRUE(cluster.failure().ok());
   cluster.submit(0, 1);
   cluster.submit(2, 1);
@@ -102,7 +100,7 @@ TEST(Failure, ALinkThatHealsGoesOnAndSaysSo) {
   cluster.add_bucket(1, bucket_of(400'000));
   cluster.network().cut("node-0", "node-1");
   cluster.submit_all(1);
-  cluster.run_until([] { return false; }, 20 * kSecond);
+  pass(cluster, 20 * kSecond);
   cluster.network().heal("node-0", "node-1");
   ASSERT_TRUE(cluster.finish(1));
   for (uint32_t n = 0; n < 3; ++n) {
@@ -118,7 +116,7 @@ TEST(Failure, ARankThatDoesNotSubmitIsNamed) {
   for (const uint32_t r : {0u, 1u, 2u, 4u}) {
     cluster.submit(r, 1);
   }
-  cluster.run_until([] { return false; }, 400 * kSecond);
+  pass(cluster, 400 * kSecond);
   ASSERT_EQ(cluster.node(1).stalls.size(), 2u);
   EXPECT_THAT(cluster.node(1).stalls[0].view.missing_ranks, ElementsAre(3, 5));
   EXPECT_EQ(cluster.node(1).stalls[0].sequence, 1u);
@@ -134,10 +132,10 @@ TEST(Failure, ClocksOfManyBucketsRunOutInTheirOrder) {
   }
   for (uint32_t bucket = 5; bucket >= 1; --bucket) {
     cluster.submit(0, bucket);
-    cluster.run_until([] { return false; }, kSecond);
+    pass(cluster, kSecond);
   }
   cluster.submit(1, 4);
-  cluster.run_until([] { return false; }, 20 * kSecond);
+  pass(cluster, 20 * kSecond);
   std::vector<uint32_t> order;
   for (const engine::Stall& stall : cluster.node(0).stalls) {
     order.push_back(stall.bucket);
@@ -258,7 +256,7 @@ TEST(Failure, AnAbortEndsEverythingInFlightAndEverythingAfter) {
   const std::vector<float> before(residual.begin(), residual.end());
   cluster.submit_all(1);
   cluster.submit(0, 2);
-  cluster.run_until([] { return false; }, 1'000'000);
+  pass(cluster, 1'000'000);
   const std::string cause = "rank 7 was killed by signal 9 \xc3\xa4\xc3\xb6";
   for (uint32_t n = 0; n < 3; ++n) {
     cluster.node(n).engine->abort_job(Cluster::kJob, Status(Code::kAborted, cause));
@@ -308,7 +306,7 @@ TEST(Failure, AJobCanBeRemovedAtAnyMoment) {
     cluster.add_bucket(2, bucket_of(50));
     cluster.submit_all(1);
     cluster.submit_all(2);
-    cluster.run_until([] { return false; }, after);
+    pass(cluster, after);
     const std::weak_ptr<Region> region = cluster.node(1).results[1];
     cluster.node(1).results.clear();
     cluster.node(1).engine->remove_job(1);

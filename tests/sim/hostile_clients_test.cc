@@ -12,8 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed) {
   ClusterOptions options = cluster_of(nodes, locals);
   options.network.seed = seed;

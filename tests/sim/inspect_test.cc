@@ -15,26 +15,12 @@ using layout::BucketPhase;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 OperationView view(Cluster& cluster, uint32_t node, uint64_t sequence = 1) {
   return cluster.node(node).engine->inspect(Cluster::kJob, 1, sequence);
 }
 
-std::string sentence(Cluster& cluster, uint32_t node, uint64_t sequence = 1) {
-  std::vector<std::string> names;
-  for (uint32_t n = 0; n < cluster.nodes(); ++n) {
-    names.push_back(cluster.node(n).name);
-  }
-  return engine::describe(view(cluster, node, sequence), names);
-}
-
 engine::BucketSnapshot snapshot(Cluster& cluster, uint32_t node) {
   return cluster.node(node).engine->snapshot(Cluster::kJob).buckets[1];
-}
-
-void pass(Cluster& cluster, uint64_t ns) {
-  cluster.run_until([] { return false; }, ns);
 }
 
 Request request_of(uint8_t operation, uint32_t root = 0) {

@@ -11,8 +11,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 TEST(Membership, OtherNodesMayUseABucketBeforeThisOneKnowsIt) {
   for (const uint64_t elements : {uint64_t{60}, uint64_t{100'000}}) {
     Cluster cluster(cluster_of(4, 1));
@@ -21,7 +19,7 @@ TEST(Membership, OtherNodesMayUseABucketBeforeThisOneKnowsIt) {
       cluster.rank(n).gradients[1]->as<float>()[elements - 1] = 1;
       cluster.submit(n, 1);
     }
-    cluster.run_until([] { return false; }, kSecond);
+    pass(cluster, kSecond);
     EXPECT_EQ(cluster.node(2).engine->snapshot(1).buckets.size(), 1u);  // the barrier
     cluster.add_bucket_at(2, 1, bucket_of(elements));
     cluster.rank(2).gradients[1]->as<float>()[elements - 1] = 1;
@@ -35,7 +33,7 @@ TEST(Membership, BucketsAreRemovedWhenNothingIsInFlight) {
   Cluster cluster(cluster_of(2, 1));
   cluster.add_bucket(1, bucket_of(200'000));
   cluster.submit_all(1);
-  cluster.run_until([] { return false; }, 50'000);
+  pass(cluster, 50'000);
   EXPECT_EQ(cluster.node(0).engine->remove_bucket(1, 1).code(), Code::kUnavailable);
   ASSERT_TRUE(cluster.finish(1));
   const std::weak_ptr<Region> region = cluster.node(0).results[1];

@@ -201,7 +201,7 @@ TEST(Reducers, AreHandedBackWithTheirResidualsWhenTheBucketIsGone) {
   EXPECT_EQ(cluster.node(0).engine->remove_bucket(1, 1).code(), Code::kNotFound);
   cluster.submit_all(2);
   cluster.submit(0, 3);
-  cluster.run_until([] { return false; }, 300'000);
+  pass(cluster, 300'000);
   ASSERT_EQ(cluster.rank(0).completion(2), nullptr);
   EXPECT_FALSE(cluster.node(0).engine->remove_bucket(1, 2).ok());
   EXPECT_EQ(cluster.node(0).retired.size(), 1u);
@@ -225,7 +225,7 @@ TEST(Reducers, AreHandedBackAfterAnAbortToo) {
   cluster.settle();
   const std::vector<float> before = residual_of(*cluster.node(1).reducers[1]);
   cluster.submit_all(1);
-  cluster.run_until([] { return false; }, 300'000);
+  pass(cluster, 300'000);
   cluster.node(1).engine->abort_job(1, Status(Code::kAborted, "rank 0 died"));
   ASSERT_TRUE(cluster.node(1).engine->remove_bucket(1, 1).ok());
   cluster.settle();

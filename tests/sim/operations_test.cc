@@ -207,7 +207,7 @@ TEST(Barrier, NobodyLeavesBeforeTheLastHasCome) {
           cluster.submit(r, 0, barrier);
         }
       }
-      cluster.run_until([] { return false; }, 10'000'000);
+      pass(cluster, 10'000'000);
       for (uint32_t r = 0; r < cluster.world(); ++r) {
         EXPECT_TRUE(r == last || cluster.rank(r).completion(0) == nullptr);
       }
@@ -264,10 +264,10 @@ TEST(Accounting, KnowsHowLateARankWas) {
   Cluster cluster(options_of(1, 3));
   cluster.add_bucket(1, settled_bucket("none", {10}));
   cluster.submit(0, 1);
-  cluster.run_until([] { return false; }, 1);
+  pass(cluster, 1);
   cluster.network().advance_to(1'000'000);
   cluster.submit(2, 1);
-  cluster.run_until([] { return false; }, 1);
+  pass(cluster, 1);
   engine::JobSnapshot job = cluster.node(0).engine->snapshot(1);
   EXPECT_EQ(job.buckets[1].phase, layout::BucketPhase::kGathering);
   EXPECT_EQ(job.buckets[1].missing_ranks, 1u);

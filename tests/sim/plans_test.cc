@@ -257,24 +257,6 @@ TEST(Plans, AnEndMeanwhileLeavesTheReducerThatIsThere) {
   EXPECT_FALSE(change.all_idle());
 }
 
-std::vector<engine::ProbeTimes> probe(Cluster& cluster) {
-  std::vector<std::optional<engine::ProbeTimes>> answers(cluster.nodes());
-  for (uint32_t n = 0; n < cluster.nodes(); ++n) {
-    const Status begun = cluster.node(n).engine->probe(
-        Cluster::kJob, [&answers, n](const engine::ProbeTimes& times) { answers[n] = times; });
-    EXPECT_TRUE(begun.ok()) << begun.message();
-  }
-  EXPECT_TRUE(cluster.run_until([&answers] {
-    return std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return answer.has_value(); });
-  }));
-  cluster.settle();
-  std::vector<engine::ProbeTimes> times;
-  for (const auto& answer : answers) {
-    times.push_back(answer.value_or(engine::ProbeTimes{}));
-  }
-  return times;
-}
-
 TEST(Probes, TellTheNetworksLatencyAndRate) {
   for (const uint32_t nodes : {2u, 4u}) {
     ClusterOptions options = cluster_of(nodes, 2);

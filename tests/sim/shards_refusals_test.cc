@@ -259,7 +259,7 @@ TEST(ShardsRefused, ANodeThatDiesEndsThemForItsNeighboursAtAnyMoment) {
       Cluster cluster(options);
       cluster.add_bucket(1, shard_shape(200'000, Dtype::kFloat32));
       cluster.submit_all(1, shard_request(operation));
-      cluster.run_until([] { return false; }, after);
+      pass(cluster, after);
       if (cluster.completed(1)) {
         break;
       }
@@ -295,7 +295,7 @@ TEST(ShardsRefused, ARankThatLeavesIsMissedByName) {
     for (uint32_t rank = 0; rank < 3; ++rank) {
       cluster.submit(rank, 1, shard_request(operation));
     }
-    cluster.run_until([] { return false; }, 1'000'000);
+    pass(cluster, 1'000'000);
     const auto last = cluster.node(1).engine->leave_rank(Cluster::kJob, 3);
     ASSERT_TRUE(last.ok());
     cluster.node(0).engine->note_rank_left(Cluster::kJob, 3, *last);

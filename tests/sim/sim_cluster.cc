@@ -307,4 +307,30 @@ void Cluster::kill(uint32_t index) {
   nodes_[index]->transport.reset();
 }
 
+std::string sentence(Cluster& cluster, uint32_t node, uint64_t sequence) {
+  std::vector<std::string> names;
+  for (uint32_t n = 0; n < cluster.nodes(); ++n) {
+    names.push_back(cluster.node(n).name);
+  }
+  return engine::describe(cluster.node(node).engine->inspect(Cluster::kJob, 1, sequence), names);
+}
+
+std::vector<engine::ProbeTimes> probe(Cluster& cluster) {
+  std::vector<std::optional<engine::ProbeTimes>> answers(cluster.nodes());
+  for (uint32_t n = 0; n < cluster.nodes(); ++n) {
+    const Status begun = cluster.node(n).engine->probe(
+        Cluster::kJob, [&answers, n](const engine::ProbeTimes& times) { answers[n] = times; });
+    EXPECT_TRUE(begun.ok()) << begun.message();
+  }
+  EXPECT_TRUE(cluster.run_until([&answers] {
+    return std::all_of(answers.begin(), answers.end(), [](const auto& answer) { return answer.has_value(); });
+  }));
+  cluster.settle();
+  std::vector<engine::ProbeTimes> times;
+  for (const auto& answer : answers) {
+    times.push_back(answer.value_or(engine::ProbeTimes{}));
+  }
+  return times;
+}
+
 }  // namespace gradwire::sim

@@ -169,6 +169,17 @@ class Cluster final : public engine::Clock {
   std::set<std::pair<uint32_t, uint64_t>> differing_;
 };
 
+inline constexpr uint64_t kSecond = 1'000'000'000;  // ns
+
+// So much time, whatever happens.
+inline void pass(Cluster& cluster, uint64_t ns) {
+  cluster.run_until([] { return false; }, ns);
+}
+// What a node says of an operation of bucket 1.
+std::string sentence(Cluster& cluster, uint32_t node, uint64_t sequence = 1);
+// All engines measure the network: their answers.
+std::vector<engine::ProbeTimes> probe(Cluster& cluster);
+
 // Nodes that send large buckets in several messages.
 inline ClusterOptions cluster_of(uint32_t nodes, uint32_t locals) {
   ClusterOptions options;

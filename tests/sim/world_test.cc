@@ -137,7 +137,7 @@ TEST(World, WhatWasUnderWayWhenAJobWasRemovedIsDroppedAndCounted) {
   shape.layers = {200'000};
   cluster.add_bucket(1, shape);
   cluster.submit_all(1);
-  cluster.run_until([] { return false; }, 150'000);
+  pass(cluster, 150'000);
   ASSERT_EQ(cluster.rank(0).completion(1), nullptr);
   cluster.node(1).engine->remove_job(Cluster::kJob);
   EXPECT_GT(other.run(1, 5), 0u);

@@ -132,35 +132,38 @@ TEST(Message, TakesTheKindsThatAnOperationHas) {
   }
 }
 
-TEST(Message, AFlushIsAnAllreduceWithAFlagInTheSignature) {
-  MessageHeader flush = sample();
-  flush.flags = kMessageFlush;
-  EXPECT_EQ(parse(flush), "");
-  EXPECT_NE(signature_of(flush), signature_of(sample()));
-  EXPECT_EQ(describe(signature_of(flush)),
-            "flush average of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)");
-  flush.flags = kMessageFlush | kMessageNotFinite;
-  EXPECT_EQ(parse(flush), "");
-  flush.operation = layout::kOpReduceScatter;
-  EXPECT_NE(parse(flush), "");
-  MessageHeader grant = sample();
-  grant.kind = static_cast<uint8_t>(MessageKind::kGrant);
-  grant.hop = grant.chunk = grant.segment = grant.payload_bytes = 0;
-  grant.flags = kMessageFlush;
-  EXPECT_EQ(parse(grant, 0), "");
-  grant.flags = kMessageNotFinite;
-  EXPECT_NE(parse(grant, 0), "");
-}
-
-TEST(Message, WhatIsDirectIsAnAllreduceWithAFlagInTheSignature) {
-  MessageHeader direct = sample();
-  direct.flags = kMessageDirect;
-  EXPECT_EQ(parse(direct), "");
-  EXPECT_NE(signature_of(direct), signature_of(sample()));
-  EXPECT_EQ(describe(signature_of(direct)),
-            "allreduce average, direct, of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)");
-  direct.operation = layout::kOpReduceScatter;
-  EXPECT_NE(parse(direct), "");
+TEST(Message, FlushesAndDirectOnesAreAllreducesWithAFlagInTheSignature) {
+  struct Flag {
+    uint32_t bit;
+    const char* sentence;
+  };
+  constexpr Flag kFlags[] = {
+      {kMessageFlush, "flush average of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)"},
+      {kMessageDirect, "allreduce average, direct, of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)"},
+      {kMessageFlush | kMessageDirect,
+       "flush average, direct, of 1000 float32 with scale 2 (layout a1a2a3a4a5a6a7a8)"}};
+  for (const Flag& flag : kFlags) {
+    MessageHeader message = sample();
+    message.flags = flag.bit;
+    EXPECT_EQ(parse(message), "");
+    EXPECT_NE(signature_of(message), signature_of(sample()));
+    EXPECT_EQ(describe(signature_of(message)), flag.sentence);
+    message.flags |= kMessageNotFinite;
+    EXPECT_EQ(parse(message), "");
+    message.operation = layout::kOpReduceScatter;
+    EXPECT_NE(parse(message), "");
+    MessageHeader grant = sample();
+    grant.kind = static_cast<uint8_t>(MessageKind::kGrant);
+    grant.hop = grant.chunk = grant.segment = grant.payload_bytes = 0;
+    grant.flags = flag.bit;
+    EXPECT_EQ(parse(grant, 0), "");
+    EXPECT_NE(signature_of(grant), signature_of(sample()));
+    grant.flags |= kMessageNotFinite;
+    EXPECT_NE(parse(grant, 0), "");
+    grant.flags = flag.bit;
+    grant.operation = layout::kOpBroadcast;
+    EXPECT_NE(parse(grant, 0), "");
+  }
 }
 
 TEST(Message, DescribesSignaturesForPeople) {

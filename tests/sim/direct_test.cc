@@ -72,7 +72,7 @@ TEST(Direct, TakesTwoMessagesWhereARingTakesManyHops) {
     expect_sums(cluster, 1, 1);
     return cluster.now_ns();
   };
-  EXPECT_LT(time_of(engine::Algorithm::kDirect), 4 * kLatency);
+  EXPECT_LT(time_of(engine::Algorithm::kDirect), 3 * kLatency);
   EXPECT_GT(time_of(engine::Algorithm::kRing), 13 * kLatency);
 }
 
@@ -188,19 +188,23 @@ TEST(Direct, ADeadNodeEndsTheJobForEverybodyAtAnyMoment) {
 }
 
 TEST(Direct, AJobCanBeRemovedAtAnyMoment) {
-  for (uint64_t after = 0; after < 9'000'000; after += 450'000) {
+  uint32_t removed = 0;
+  for (bool completed = false; !completed; ++removed) {
+    ASSERT_LT(removed, 200u) << "it never completes";
     ClusterOptions options = cluster_of(4, 1);
     options.network.bytes_per_second = 100'000'000;
     options.abort_on_failure = false;
     Cluster cluster(options);
     cluster.add_bucket(1, direct_bucket(300'000, "l8"));
     cluster.submit_all(1);
-    cluster.run_until([] { return false; }, after);
+    pass(cluster, removed * uint64_t{100'000});
+    completed = cluster.completed(1);
     cluster.node(1).engine->remove_job(1);
     EXPECT_TRUE(cluster.node(1).engine->jobs().empty());
     cluster.settle();
     EXPECT_NE(cluster.rank(1).completion(1), nullptr);
   }
+  EXPECT_GE(removed, 15u) << "moments of one operation";
 }
 
 TEST(Direct, NodesThatDisagreeOnTheWayAreNamed) {

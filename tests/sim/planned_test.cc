@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "daemon/planner/planner.h"
 #include "tests/sim/sim_cluster.h"
@@ -28,32 +27,22 @@ ClusterOptions options_of(const Network& network) {
 
 planner::NodeCosts measure(const Network& network) {
   Cluster cluster(options_of(network));
-  std::vector<std::optional<engine::ProbeTimes>> answers(network.nodes);
-  for (uint32_t n = 0; n < network.nodes; ++n) {
-    EXPECT_TRUE(
-        cluster.node(n)
-            .engine
-            ->probe(Cluster::kJob, [&answers, n](const engine::ProbeTimes& times) { answers[n] = times; })
-            .ok());
-  }
-  EXPECT_TRUE(cluster.run_until([&answers] {
-    return std::all_of(answers.begin(), answers.end(), [](const auto& each) { return each.has_value(); });
-  }));
   planner::NodeCosts costs;
   costs.exact = {{}, {}, {}, 4, 4};
   costs.codecs = {{{}, {}, {}, 1.0002, 1.0002}};                  // l8
   planner::ProbeTimes times{engine::kProbeElements, 0, 1, 0, 1};  // next to no processor time
-  for (const auto& answer : answers) {
-    times.empty_ns = std::max(times.empty_ns, static_cast<double>(answer->empty_ns));
-    times.full_ns = std::max(times.full_ns, static_cast<double>(answer->full_ns));
+  for (const engine::ProbeTimes& seen : probe(cluster)) {
+    times.empty_ns = std::max(times.empty_ns, static_cast<double>(seen.empty_ns));
+    times.full_ns = std::max(times.full_ns, static_cast<double>(seen.full_ns));
   }
   costs.link = planner::fit_link(times, network.nodes, 130'048, costs.exact);
   return costs;
 }
 
-double run(const Network& network, uint64_t elements, const std::string& codec) {
+double run(const Network& network, engine::Algorithm algorithm, uint64_t elements, const std::string& codec) {
   Cluster cluster(options_of(network));
   BucketShape shape = bucket_of(elements, codec.c_str());
+  shape.algorithm = algorithm;
   cluster.add_bucket(1, shape);
   uint64_t last = 0;
   for (int i = 0; i < 2; ++i) {
@@ -67,26 +56,38 @@ double run(const Network& network, uint64_t elements, const std::string& codec) 
   return static_cast<double>(last);
 }
 
-TEST(Planned, TheEngineTakesWhatThePlannerExpects) {
+void expect_as_planned(const Network& network, planner::Algorithm planned, engine::Algorithm algorithm,
+                       std::initializer_list<uint64_t> sizes) {
+  const planner::NodeCosts costs = measure(network);
+  for (const uint64_t elements : sizes) {
+    for (const bool coded : {false, true}) {
+      const planner::Workload bucket{network.nodes, {{0u, elements}}};
+      const planner::CodecChoice choice{
+          coded ? planner::CodecChoice::Kind::kPolicy : planner::CodecChoice::Kind::kBypass, 0};
+      const double expected = planner::estimate(bucket, costs, {planned, choice, 130'048}).total_ns;
+      const double seen = run(network, algorithm, elements, coded ? "l8" : "none");
+      EXPECT_NEAR(expected / seen, 1, 0.15)
+          << network.nodes << " nodes, " << network.bytes_per_second << " bytes/s, " << elements
+          << " elements, " << (coded ? "l8" : "none") << ": " << expected << " expected, " << seen << " seen";
+    }
+  }
+}
+
+TEST(Planned, TheEngineTakesAroundARingWhatThePlannerExpects) {
   for (const uint32_t nodes : {2u, 4u, 8u}) {
     for (const uint64_t rate : {uint64_t{12'500'000}, uint64_t{125'000'000}, uint64_t{1'250'000'000}}) {
-      const Network network{nodes, 20'000, rate};
-      const planner::NodeCosts costs = measure(network);
-      for (const uint64_t elements :
-           {uint64_t{1024}, uint64_t{65'536}, uint64_t{1'000'000}, uint64_t{4'000'000}}) {
-        for (const bool coded : {false, true}) {
-          const planner::Workload bucket{nodes, {{0u, elements}}};
-          const planner::CodecChoice choice{
-              coded ? planner::CodecChoice::Kind::kPolicy : planner::CodecChoice::Kind::kBypass, 0};
-          const double expected =
-              planner::estimate(bucket, costs, {planner::Algorithm::kRing, choice, 130'048}).total_ns;
-          const double seen = run(network, elements, coded ? "l8" : "none");
-          EXPECT_NEAR(expected / seen, 1, 0.15)
-              << nodes << " nodes, " << rate << " bytes/s, " << elements << " elements, "
-              << (coded ? "l8" : "none") << ": " << expected << " expected, " << seen << " seen";
-        }
-      }
+      expect_as_planned({nodes, 20'000, rate}, planner::Algorithm::kRing, engine::Algorithm::kRing,
+                        {1024, 65'536, 1'000'000, 4'000'000});
     }
+  }
+}
+
+// Where latency decides: this network gives every pair of nodes the whole rate, which the planner lets them
+// share.
+TEST(Planned, TheEngineTakesStraightToTheOwnersWhatThePlannerExpects) {
+  for (const uint32_t nodes : {4u, 8u}) {
+    expect_as_planned({nodes, 1'000'000, 1'250'000'000}, planner::Algorithm::kDirect,
+                      engine::Algorithm::kDirect, {1024, 16'384});
   }
 }
 

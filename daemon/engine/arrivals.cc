@@ -7,6 +7,22 @@
 
 namespace gradwire::engine {
 
+namespace {
+
+// Whom a damaged message is from: a header that is whole tells, of another one only who may send at all.
+std::string origin(const Job& job, const MessageHeader& header) {
+  if (header.checksum == message_checksum(header) && header.from_node < job.spec.nodes) {
+    return node_label(job, header.from_node);
+  }
+  if (job.any_direct) {
+    return "one of the other " + std::to_string(job.spec.nodes - 1) + " nodes";
+  }
+  const std::string left = node_label(job, job.left_node);
+  return job.left_node == job.right_node ? left : left + " or " + node_label(job, job.right_node);
+}
+
+}  // namespace
+
 void Core::on_message(std::span<const std::byte> bytes, std::span<const std::byte> payload) {
   EpochKey key;
   if (!read_key(bytes, &key)) {
@@ -22,12 +38,11 @@ void Core::on_message(std::span<const std::byte> bytes, std::span<const std::byt
     ++counters_.after_end;
     return;
   }
-  MessageHeader header;
+  MessageHeader header{};
   const std::string_view wrong = parse_message(bytes, payload.size(), &header);
   if (!wrong.empty()) {
-    fail(*job,
-         Status(Code::kCorrupt, "a damaged message came from " + node_label(*job, job->left_node) + " or " +
-                                    node_label(*job, job->right_node) + ": " + std::string(wrong)));
+    fail(*job, Status(Code::kCorrupt,
+                      "a damaged message came from " + origin(*job, header) + ": " + std::string(wrong)));
     return;
   }
   const bool grant = header.kind == static_cast<uint8_t>(MessageKind::kGrant);
@@ -76,12 +91,12 @@ void Core::on_data(Bucket& bucket, const MessageHeader& header, std::span<const 
   }
   const bool known = bucket.spec.reducer != nullptr;
   // A ring's left neighbour has sent all of an operation before it sends anything of the next one. What is
-  // direct comes from anybody: its sender may be done while this node still waits for somebody else, and as
-  // many broadcasts ahead as there are nodes. Nobody ends a direct operation without this node.
+  // direct comes from anybody: its sender may be done while this node still waits for somebody else, and
+  // nearly as many broadcasts ahead as there are nodes. Nobody ends a direct operation without this node.
   const bool direct = (header.flags & kMessageDirect) != 0;
   const bool between = operation.state != OperationState::kRunning || operation.signature.direct;
   const uint64_t ahead = header.sequence - operation.sequence;  // wraps where it is behind
-  const bool next = direct ? ahead <= bucket.job->spec.nodes + 1 : between && ahead == 1;
+  const bool next = direct ? ahead - 1 < bucket.job->spec.nodes : between && ahead == 1;
   const bool may_wait = may_be_early(header) && payload.size() <= kSmallMessageBytes &&
                         bucket.early_count + 1 < bucket.job->spec.nodes &&
                         (!known || is_small(bucket, header.operation));

@@ -316,6 +316,73 @@ TEST(Hostile, WhoKnowsTheKeyCanOnlyEndTheJob) {
   EXPECT_GT(unharmed, 0);
 }
 
+BucketShape direct_bucket(uint64_t elements) {
+  BucketShape shape = bucket_of(elements, "none");
+  shape.algorithm = engine::Algorithm::kDirect;
+  return shape;
+}
+
+TEST(Hostile, ADirectMessageThatIsOfNoOperationToComeEndsTheJob) {
+  constexpr uint32_t kNodes = 3;
+  for (const uint64_t sequence : {1u, 2u, 1 + kNodes, 2 + kNodes}) {
+    Cluster cluster(cluster_of(kNodes, 1));
+    cluster.add_bucket(1, direct_bucket(300));
+    transport::SimMessage share;
+    cluster.network().set_filter([&share](transport::SimMessage& message) {
+      if (message.from == "node-0" && message.to == "node-1" && share.header.empty()) {
+        share = message;
+      }
+      return 1;
+    });
+    cluster.submit_all(1);
+    ASSERT_TRUE(cluster.finish(1));
+    cluster.settle();
+    engine::MessageHeader header;
+    std::memcpy(&header, share.header.data(), sizeof(header));
+    ASSERT_EQ(header.kind, static_cast<uint8_t>(engine::MessageKind::kReduce));
+    header.sequence = sequence;
+    header.checksum = engine::message_checksum(header);
+    cluster.network().inject("node-0", "node-1", engine::bytes_of(header), share.payload);
+    cluster.settle();
+    const bool to_come = sequence > 1 && sequence <= 1 + kNodes;
+    EXPECT_EQ(cluster.failure().ok(), to_come) << sequence << ": " << cluster.failure().message();
+    if (!to_come) {
+      EXPECT_THAT(cluster.failure().message(),
+                  HasSubstr("sent a reduce message of operation " + std::to_string(sequence)));
+    }
+  }
+}
+
+TEST(Hostile, ADamagedMessageIsBlamedOnWhomItMayBeFrom) {
+  struct Case {
+    const char* from;
+    bool direct, whole_header;
+    const char* sentence;
+  };
+  constexpr Case kCases[] = {
+      {"node-3", true, true, "a damaged message came from node 3 (node-3): the payload is not as long"},
+      {"node-3", true, false, "a damaged message came from one of the other 4 nodes: the header's checksum"},
+      {"node-0", false, false, "came from node 0 (node-0) or node 2 (node-2): the header's checksum"}};
+  for (const Case& damage : kCases) {
+    Cluster cluster(cluster_of(5, 1));
+    cluster.add_bucket(1, damage.direct ? direct_bucket(500) : bucket_of(500));
+    cluster.network().set_filter([&damage](transport::SimMessage& message) {
+      if (message.from == damage.from && message.to == "node-1" && !message.payload.empty()) {
+        if (damage.whole_header) {
+          message.payload.pop_back();
+        } else {
+          message.header.back() ^= std::byte{1};
+        }
+      }
+      return 1;
+    });
+    cluster.submit_all(1);
+    cluster.run_until([&cluster] { return !cluster.failure().ok(); }, kSecond);
+    EXPECT_EQ(cluster.failure().code(), Code::kCorrupt);
+    EXPECT_THAT(cluster.failure().message(), HasSubstr(damage.sentence));
+  }
+}
+
 TEST(Hostile, AFloodOfUnknownBucketsIsBounded) {
   Cluster cluster(options_of(2, 1, 1));
   for (uint32_t bucket = 100; bucket < 1200; ++bucket) {

@@ -6,7 +6,8 @@ namespace gradwire::tools {
 namespace {
 
 constexpr std::string_view kJobStates[] = {"free", "forming", "running", "aborted", "ended"};
-constexpr std::string_view kPhases[] = {"idle", "gathering", "reducing", "distributing", "done", "granting"};
+constexpr std::string_view kPhases[] = {"idle", "gathering", "reducing", "distributing",
+                                        "done", "granting",  "held"};
 constexpr std::string_view kRankStates[] = {"unknown", "attached", "gone", "left"};
 constexpr std::string_view kPeerStates[] = {"unknown", "connecting", "up", "lost", "gone"};
 constexpr std::string_view kOperations[] = {"",        "allreduce", "broadcast",
@@ -88,6 +89,8 @@ std::string phase_sentence(const CountersPage& page, const BucketCounters& bucke
              (bucket.missing_ranks == 1 ? " local rank" : " local ranks");
     case layout::BucketPhase::kGranting:
       return node.empty() ? "waits for the next node to start" : "waits for " + node + " to start";
+    case layout::BucketPhase::kHeld:
+      return "held by a change of plan";
     case layout::BucketPhase::kReducing:
     case layout::BucketPhase::kDistributing:
       return under_way();

@@ -30,7 +30,8 @@ enum class BucketPhase : uint32_t {
   kReducing = 2,      // hops 0 .. P-2
   kDistributing = 3,  // hops P-1 .. 2P-3, and the bytes of a broadcast or an allgather
   kDone = 4,          // complete here; its last messages are under way
-  kGranting = 5       // has started here and waits for the right neighbour to start too
+  kGranting = 5,      // has started here and waits for a node that it sends to, to start too
+  kHeld = 6           // all local ranks have submitted, and a change of the bucket's plan holds it back
 };
 enum class RankState : uint32_t { kAttached = 1, kGone = 2, kLeft = 3 };
 // kGone: the job has ended.

@@ -123,6 +123,10 @@ OperationView phase_of(const Core& core, const Bucket& bucket, uint64_t sequence
       view.phase = layout::BucketPhase::kGathering;
       return view;
     }
+    if (operation.state == OperationState::kIdle && bucket.hold != nullptr) {
+      view.phase = layout::BucketPhase::kHeld;
+      return view;
+    }
     view.sequence = operation.sequence;  // all are there: what holds it up is the one before
   } else if (sequence < operation.sequence) {
     return view;
@@ -171,6 +175,8 @@ std::string describe(const OperationView& view, std::span<const std::string> nod
       return going("distributing");
     case layout::BucketPhase::kDone:
       return "complete, its last messages" + (waits ? " to " + awaited() : "") + " under way";
+    case layout::BucketPhase::kHeld:
+      return "waiting for a change of plan";
     case layout::BucketPhase::kIdle:
       break;
   }

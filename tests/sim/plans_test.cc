@@ -201,7 +201,14 @@ TEST(Plans, AHoldThatIsGivenUpChangesNothing) {
   change.hold();
   fill(cluster, 2);
   cluster.submit_all(1);
-  EXPECT_FALSE(cluster.run_until([&] { return cluster.completed(1); }, 1'000'000'000));
+  EXPECT_FALSE(cluster.run_until([&] { return cluster.completed(1); }, 6 * kSecond));
+  EXPECT_EQ(sentence(cluster, 0, 2), "waiting for a change of plan");
+  EXPECT_EQ(sentence(cluster, 0, 1), "idle");
+  const engine::BucketSnapshot seen = cluster.node(0).engine->snapshot(Cluster::kJob).buckets[1];
+  EXPECT_EQ(seen.phase, layout::BucketPhase::kHeld);
+  EXPECT_EQ(seen.sequence, 2u);
+  ASSERT_EQ(cluster.node(1).stalls.size(), 1u);
+  EXPECT_EQ(cluster.node(1).stalls[0].view.phase, layout::BucketPhase::kHeld);
   change.go_on();
   ASSERT_TRUE(cluster.finish(1));
   cluster.settle();

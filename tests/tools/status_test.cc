@@ -181,6 +181,7 @@ TEST(Status, PhasesAreWords) {
   EXPECT_EQ(sentence(layout::BucketPhase::kReducing, UINT32_MAX), "reducing, hop 2 of 6");
   EXPECT_EQ(sentence(layout::BucketPhase::kGranting, 1), "waits for node worker-4 to start");
   EXPECT_EQ(sentence(layout::BucketPhase::kGathering, UINT32_MAX), "gathering, waits for 2 local ranks");
+  EXPECT_EQ(sentence(layout::BucketPhase::kHeld, UINT32_MAX), "held by a change of plan");
   EXPECT_EQ(sentence(layout::BucketPhase::kIdle, UINT32_MAX), "idle");
   EXPECT_EQ(sentence(static_cast<layout::BucketPhase>(77), UINT32_MAX), "unknown");
 }

@@ -56,6 +56,13 @@ void run(Cluster& cluster, uint32_t step) {
   cluster.settle();
 }
 
+// The first or the second rank of every node.
+void submit_of_every_two(Cluster& cluster, uint32_t which, const Request& request = {}) {
+  for (uint32_t rank = which; rank < cluster.world(); rank += 2) {
+    cluster.submit(rank, 1, request);
+  }
+}
+
 // What the control plane does, on every node at once.
 class Change {
  public:
@@ -124,13 +131,17 @@ TEST(Plans, ABucketThatGoesOnExactlySendsWhatItHeldBack) {
     Change change(cluster, "none", engine::Algorithm::kRing);
     change.let_begin(change.hold());
     ASSERT_TRUE(change.all_idle());
-    EXPECT_EQ(change.swap(), 1u);
     for (uint32_t step = 3; step <= 4; ++step) {
       fill(cluster, step);
-      cluster.submit_all(1);
       if (step == 3) {  // submitted under the old plan, begun under the new one
+        submit_of_every_two(cluster, 0);
+        pass(cluster, kSecond);
+        EXPECT_EQ(change.swap(), 1u);
+        submit_of_every_two(cluster, 1);
         EXPECT_FALSE(cluster.run_until([&] { return cluster.completed(1); }, 1'000'000'000));
         change.go_on();
+      } else {
+        cluster.submit_all(1);
       }
       ASSERT_TRUE(cluster.finish(1)) << cluster.failure().message();
       cluster.settle();
@@ -144,6 +155,35 @@ TEST(Plans, ABucketThatGoesOnExactlySendsWhatItHeldBack) {
         ASSERT_NEAR(result[e], sum[e], 1e-5 * (1 + std::abs(sum[e]))) << "step " << step << ", " << e;
       }
     }
+  }
+}
+
+TEST(Plans, WhatSomeRanksHaveSubmittedBeginsUnderTheNewPlan) {
+  constexpr uint32_t kNodes = 3;
+  for (const uint8_t operation :
+       {layout::kOpAllreduce, layout::kOpBroadcast, layout::kOpReduceScatter, layout::kOpAllgather}) {
+    Cluster cluster(cluster_of(kNodes, 2));
+    cluster.add_bucket(1, sparse());
+    run(cluster, 1);
+    Change change(cluster, "none", engine::Algorithm::kDirect);
+    change.let_begin(change.hold());
+    Request request;
+    request.operation = operation;
+    request.root = operation == layout::kOpBroadcast ? 3 : 0;
+    submit_of_every_two(cluster, 0, request);
+    pass(cluster, kSecond);
+    change.swap();
+    submit_of_every_two(cluster, 1, request);
+    pass(cluster, kSecond);
+    change.go_on();
+    ASSERT_TRUE(cluster.finish(1)) << int{operation} << ": " << cluster.failure().message();
+    cluster.settle();
+    if (operation == layout::kOpBroadcast) {
+      const auto root = cluster.rank(3).gradients[1]->as<float>();
+      const auto result = cluster.node(0).results[1]->as<float>();
+      EXPECT_TRUE(std::equal(root.begin(), root.end(), result.begin(), result.end()));
+    }
+    run(cluster, 2);
   }
 }
 

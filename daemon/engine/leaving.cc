@@ -88,7 +88,7 @@ void Core::fail(Job& job, Status cause) {
   failures_ = true;
 }
 
-// A neighbour is gone. With nothing in flight it may have ended its part in order: the next operation tells.
+// Another node is gone. With nothing in flight it may have ended its part in order: the next operation tells.
 void Core::lose(Job& job, uint32_t node, const Status& why) {
   if (job.failed || !job.lost.ok()) {
     return;

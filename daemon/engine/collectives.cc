@@ -146,16 +146,24 @@ uint32_t awaited_hop(const Core& core, const Bucket& bucket) {
   return hop;
 }
 
+bool send_share(Core& core, Bucket& bucket, const Segment& segment) {
+  bool not_finite = false;
+  uint32_t bytes = 0;
+  SendBuffer* const buffer = encode(core, bucket, segment, {}, &bytes, &not_finite);
+  if (buffer != nullptr) {
+    Core::Outgoing what = outgoing(bucket, MessageKind::kReduce, 0, segment, bytes, not_finite);
+    what.way = bucket.operation.way;
+    core.send(bucket, buffer, what);
+  }
+  return buffer != nullptr;
+}
+
 Task ring_inject(Core& core, Bucket& bucket) {
   for (const Segment& segment : segments(bucket, bucket.job->spec.node_index)) {
     co_await Room(core, bucket);
-    bool not_finite = false;
-    uint32_t bytes = 0;
-    SendBuffer* const buffer = encode(core, bucket, segment, {}, &bytes, &not_finite);
-    if (buffer == nullptr) {
+    if (!send_share(core, bucket, segment)) {
       co_return;
     }
-    core.send(bucket, buffer, outgoing(bucket, MessageKind::kReduce, 0, segment, bytes, not_finite));
   }
   core.end_part(bucket);
 }

@@ -104,6 +104,7 @@ class Core final : public transport::Receiver {
   // links.cc
   Status admit(std::span<const std::string> hosts);
   Status admit_members();
+  Status admit_all(Job& job);
   static std::vector<uint32_t> heard(const Job& job);
   Status connect(Job& job, bool direct);
   void disconnect(Job& job);
@@ -164,6 +165,7 @@ class Core final : public transport::Receiver {
   void post(Link& link, SendBuffer* buffer);
   void transmit(Link& link, SendBuffer* buffer);
   size_t pump(Link& link);
+  static void count_sent(Bucket& bucket, uint64_t raw_bytes, uint64_t payload_bytes);
   void sent_one(Bucket& bucket);
   void drop_sends(List<SendBuffer>& list);
 
@@ -205,6 +207,10 @@ class Core final : public transport::Receiver {
   List<Bucket> warnings_, deadlines_;  // oldest first_ns first: both time-outs are constants
 };
 
+// Two nodes are a ring either way.
+inline bool is_direct(const Job& job, const BucketSpec& spec) {
+  return spec.algorithm == Algorithm::kDirect && job.spec.nodes > 2;
+}
 // Under what the job's key is found in Core's map.
 uint64_t epoch_hash(const EpochKey& key);
 // "node 3 (host7)" or "node 3".

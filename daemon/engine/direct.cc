@@ -127,15 +127,9 @@ Task direct_inject(Core& core, Bucket& bucket) {
     bucket.operation.way = &job.links[owner];
     for (const Segment& segment : segments(bucket, owned_chunk(owner, nodes))) {
       co_await Room(core, bucket);
-      bool not_finite = false;
-      uint32_t bytes = 0;
-      SendBuffer* const buffer = encode(core, bucket, segment, {}, &bytes, &not_finite);
-      if (buffer == nullptr) {
+      if (!send_share(core, bucket, segment)) {
         co_return;
       }
-      Core::Outgoing what = outgoing(bucket, MessageKind::kReduce, 0, segment, bytes, not_finite);
-      what.way = bucket.operation.way;
-      core.send(bucket, buffer, what);
     }
   }
   core.end_part(bucket);

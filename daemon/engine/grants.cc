@@ -58,8 +58,7 @@ void Core::send_grants(Bucket& bucket) {
   header.checksum = message_checksum(header);
   for (Link& link : job.links) {
     if (hears_from(bucket, link.node)) {
-      bucket.counters.header_bytes += sizeof(header);
-      job.traffic.header_bytes += sizeof(header);
+      count_sent(bucket, 0, 0);
       ++bucket.operation.pending_sends;
       transport_.send(link.peer, bytes_of(header), {}, &bucket.grant_sends[link.node]);
     }

@@ -9,23 +9,12 @@ namespace gradwire::engine {
 
 namespace {
 
-JobTraffic traffic_of(const Job& job) {
-  JobTraffic traffic = job.traffic;
-  for (const std::unique_ptr<Bucket>& bucket : job.storage) {
-    if (bucket->own) {
-      traffic.raw_bytes -= bucket->counters.raw_bytes;
-      traffic.payload_bytes -= bucket->counters.payload_bytes;
-      traffic.header_bytes -= bucket->counters.header_bytes;
-    }
-  }
-  return traffic;
-}
-
 BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   const compress::CompressionStats stats = bucket.spec.reducer->stats();
   const OperationView view = phase_of(core, bucket, sequence_of(bucket));
   const bool gathering = view.phase == layout::BucketPhase::kGathering;
   BucketSnapshot out;
+  static_cast<BucketCounters&>(out) = bucket.counters;
   out.bucket = bucket.id;
   out.dtype = bucket.dtype;
   out.name = bucket.shown_name;
@@ -33,12 +22,6 @@ BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   out.phase = view.phase;
   out.elements = bucket.spec.elements;
   out.sequence = view.sequence;
-  out.operations = bucket.counters.operations;
-  out.not_finite = bucket.counters.not_finite;
-  out.raw_bytes = bucket.counters.raw_bytes;
-  out.payload_bytes = bucket.counters.payload_bytes;
-  out.header_bytes = bucket.counters.header_bytes;
-  out.received_bytes = bucket.counters.received_bytes;
   out.residual_bytes = stats.residual_bytes;
   out.density = stats.density;
   out.residual_norm = stats.residual_norm;
@@ -48,18 +31,7 @@ BucketSnapshot snapshot_of(const Core& core, const Bucket& bucket) {
   out.hops = view.hops;
   out.waits_for_node = view.waits_for_node;
   out.operation = (gathering ? bucket.gather.signature : bucket.operation.signature).operation;
-  out.last_ns = bucket.counters.last_ns;
-  out.total_ns = bucket.counters.total_ns;
-  out.gather_total_ns = bucket.counters.gather_total_ns;
-  out.hop_ns = bucket.counters.hop_ns;
-  out.hop_elements = bucket.counters.hop_elements;
-  out.decode_ns = bucket.counters.decode_ns;
-  out.decode_elements = bucket.counters.decode_elements;
   out.plan = bucket.spec.plan;
-  out.plan_operations = bucket.counters.plan_operations;
-  out.plan_total_ns = bucket.counters.plan_total_ns;
-  out.saved_ns = bucket.counters.saved_ns;
-  out.plan_changes = bucket.counters.plan_changes;
   return out;
 }
 
@@ -123,7 +95,7 @@ JobSnapshot Core::snapshot(JobId id) const {
   }
   out.id = id;
   out.aborted = job->aborted;
-  static_cast<JobTraffic&>(out) = traffic_of(*job);
+  static_cast<JobTraffic&>(out) = job->traffic;
   out.ranks.reserve(job->ranks.size());
   for (const RankState& rank : job->ranks) {
     RankSnapshot entry;
@@ -151,7 +123,7 @@ JobSnapshot Core::snapshot(JobId id) const {
 
 JobTraffic Core::traffic(JobId id) const {
   const Job* const job = find(id);
-  return job == nullptr ? JobTraffic{} : traffic_of(*job);
+  return job == nullptr ? JobTraffic{} : job->traffic;
 }
 
 std::vector<ResultSample> Core::take_results(JobId id) {

@@ -237,7 +237,7 @@ Status Core::check(const Job& job, const BucketSpec& spec) const {
                                               " elements in segments and " +
                                               std::to_string(job.ranks.size()) + " local ranks");
   }
-  if (spec.algorithm == Algorithm::kDirect && job.spec.nodes > 2 && !spec.reducer->collects()) {
+  if (is_direct(job, spec) && !spec.reducer->collects()) {
     return Status(Code::kInvalidArgument,
                   label + ": its codec " + std::string(spec.reducer->codec_name()) +
                       " cannot sum shares that come straight to their owner; use algorithm ring");
@@ -267,10 +267,9 @@ Status Core::take_bucket(BucketSpec& spec) {
     return Status(Code::kAlreadyExists, "bucket " + std::to_string(spec.bucket) + " exists already");
   }
   GRADWIRE_RETURN_IF_ERROR(check(*job, spec));
-  const bool direct = spec.algorithm == Algorithm::kDirect && job->spec.nodes > 2;
-  if (direct && !job->any_direct) {
-    job->any_direct = true;
-    GRADWIRE_RETURN_IF_ERROR(admit_members());
+  const bool direct = is_direct(*job, spec);
+  if (direct) {
+    GRADWIRE_RETURN_IF_ERROR(admit_all(*job));
   }
   if (bucket == nullptr) {
     bucket = make_bucket(*job, spec.bucket);

@@ -34,6 +34,16 @@ Status Core::admit_members() {
   return ok_status();
 }
 
+// For the job's direct buckets. Also when these are gone: connections to all are open.
+Status Core::admit_all(Job& job) {
+  if (std::exchange(job.any_direct, true)) {
+    return ok_status();
+  }
+  Status status = admit_members();
+  job.any_direct = status.ok();
+  return status;
+}
+
 // The ring's neighbours, or all others.
 std::vector<uint32_t> Core::heard(const Job& job) {
   std::vector<uint32_t> nodes;

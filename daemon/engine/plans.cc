@@ -62,14 +62,13 @@ Status Core::change_bucket(JobId id, uint32_t number, BucketChange* change) {
     std::swap(spec.plan, change->plan);
   };
   swap();
-  const bool direct = spec.algorithm == Algorithm::kDirect && job.spec.nodes > 2;
+  const bool direct = is_direct(job, spec);
   Status status = check(job, spec);
   if (status.ok() && spec.reducer->dtype() != change->reducer->dtype()) {
     status = Status(Code::kInvalidArgument, bucket_label(spec.name, number) + ": the dtype cannot change");
   }
-  if (status.ok() && direct && !job.any_direct) {
-    job.any_direct = true;
-    status = admit_members();
+  if (status.ok() && direct) {
+    status = admit_all(job);
   }
   if (!status.ok()) {
     swap();

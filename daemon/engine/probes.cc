@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "compress/geometry.h"
 #include "daemon/engine/core.h"
 
 namespace gradwire::engine {
@@ -17,13 +18,12 @@ constexpr uint32_t kFullRounds = 3;
 // For chunks that are cut evenly: a small rest behind a whole segment would travel as slowly as the segment,
 // and whoever reads the times does not know of it.
 uint32_t even_message(uint64_t elements, uint32_t nodes, size_t max_payload) {
-  constexpr uint64_t kSmallest = 70'000;  // compress::BucketShape
-  constexpr uint64_t kChunkStep = 64;     // elements, by which chunks differ
+  constexpr uint64_t kChunkStep = 64;  // elements, by which chunks differ
   const uint64_t chunk = (elements / nodes + kChunkStep) * sizeof(float);
   const uint64_t segments = std::max<uint64_t>(1, (chunk + max_payload - 1) / max_payload);
   const uint64_t even = (chunk / segments + kChunkStep * sizeof(float));
   return static_cast<uint32_t>(
-      std::clamp<uint64_t>(even, std::min<uint64_t>(kSmallest, max_payload), max_payload));
+      std::clamp<uint64_t>(even, std::min<uint64_t>(compress::kMinMessageBytes, max_payload), max_payload));
 }
 
 uint32_t rounds_of(const Bucket& bucket) {
@@ -55,6 +55,7 @@ Status Core::add_probe_buckets(Job& job) {
     spec.result = job.probe_memory.get() + kProbeElements;
     GRADWIRE_RETURN_IF_ERROR(take_bucket(spec));
   }
+  job.probe_ready = true;
   return ok_status();
 }
 
@@ -63,7 +64,7 @@ Status Core::probe(JobId id, Engine::Probed done) {
   if (job == nullptr || job->failed || job->probe != nullptr) {
     return {Code::kUnavailable, "job " + std::to_string(id) + " is over, or measures already"};
   }
-  if (job->probe_memory == nullptr) {
+  if (!job->probe_ready) {
     GRADWIRE_RETURN_IF_ERROR(add_probe_buckets(*job).with_context("the network's measurement"));
   }
   job->probe = std::make_unique<Probe>();

@@ -45,19 +45,26 @@ void Core::send(Bucket& bucket, SendBuffer* buffer, const Outgoing& what) {
   buffer->header.flags |= what.not_finite ? kMessageNotFinite : 0;
   buffer->header.checksum = message_checksum(buffer->header);
 
-  bucket.counters.raw_bytes += what.raw_bytes;
-  bucket.counters.payload_bytes += what.bytes;
-  bucket.counters.header_bytes += sizeof(MessageHeader);
-  job.traffic.raw_bytes += what.raw_bytes;
-  job.traffic.payload_bytes += what.bytes;
-  job.traffic.header_bytes += sizeof(MessageHeader);
-
+  count_sent(bucket, what.raw_bytes, what.bytes);
   ++operation.pending_sends;
   if (may_send(bucket, buffer->link->node)) {
     post(*buffer->link, buffer);
   } else {
     operation.ungranted.push_back(buffer->hook);
     ++operation.ungranted_count;
+  }
+}
+
+// The engine's own buckets are not the job's traffic.
+void Core::count_sent(Bucket& bucket, uint64_t raw_bytes, uint64_t payload_bytes) {
+  const auto count = [raw_bytes, payload_bytes](auto& to) {
+    to.raw_bytes += raw_bytes;
+    to.payload_bytes += payload_bytes;
+    to.header_bytes += sizeof(MessageHeader);
+  };
+  count(bucket.counters);
+  if (!bucket.own) {
+    count(bucket.job->traffic);
   }
 }
 

@@ -21,7 +21,20 @@ struct RankSnapshot {
   uint64_t late_count = 0;
 };
 
-struct BucketSnapshot {
+struct BucketCounters {
+  uint64_t operations = 0, not_finite = 0;
+  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0, received_bytes = 0;
+  uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
+  // Of a sample of the segments: what its elements took to sum and encode, and to decode.
+  uint64_t hop_ns = 0, hop_elements = 0;
+  uint64_t decode_ns = 0, decode_elements = 0;
+  // Allreduces under the plan of now, and what all plans have saved against exact ones; may be negative.
+  uint64_t plan_operations = 0, plan_total_ns = 0;
+  int64_t saved_ns = 0;
+  uint32_t plan_changes = 0;
+};
+
+struct BucketSnapshot : BucketCounters {
   uint32_t bucket = 0;
   uint32_t dtype = 0;
   std::shared_ptr<const std::string> name;  // its beginning, as much as the page shows; nullptr: none
@@ -29,9 +42,6 @@ struct BucketSnapshot {
   layout::BucketPhase phase = layout::BucketPhase::kIdle;
   uint64_t elements = 0;
   uint64_t sequence = 0;
-  uint64_t operations = 0, not_finite = 0;
-  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0;
-  uint64_t received_bytes = 0;
   uint64_t residual_bytes = 0;
   double density = 1.0;
   double residual_norm = 0.0;
@@ -40,13 +50,7 @@ struct BucketSnapshot {
   uint32_t hop = 0, hops = 0;
   uint32_t waits_for_node = UINT32_MAX;
   uint32_t operation = 0;
-  uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
-  uint64_t hop_ns = 0, hop_elements = 0;  // of a sample of the segments
-  uint64_t decode_ns = 0, decode_elements = 0;
   std::shared_ptr<const PlanFacts> plan;  // nullptr: none
-  uint64_t plan_operations = 0, plan_total_ns = 0;
-  int64_t saved_ns = 0;
-  uint32_t plan_changes = 0;
 };
 
 struct JobSnapshot : JobTraffic {

@@ -18,6 +18,7 @@
 #include "daemon/engine/result_samples.h"
 #include "daemon/engine/send_buffer.h"
 #include "daemon/engine/small_messages.h"
+#include "daemon/engine/snapshot.h"
 #include "daemon/engine/task.h"
 
 namespace gradwire::engine {
@@ -123,19 +124,6 @@ struct DirectState {
   std::vector<SendBuffer*> held;    // by segment and distance: too early to be summed; null: none
 };
 
-struct BucketCounters {
-  uint64_t operations = 0, not_finite = 0;
-  uint64_t raw_bytes = 0, payload_bytes = 0, header_bytes = 0, received_bytes = 0;
-  uint64_t last_ns = 0, total_ns = 0, gather_total_ns = 0;
-  // Of a sample of the segments: what its elements took to sum and encode, and to decode.
-  uint64_t hop_ns = 0, hop_elements = 0;
-  uint64_t decode_ns = 0, decode_elements = 0;
-  // Allreduces under the plan of now, and what all plans have saved against exact ones; may be negative.
-  uint64_t plan_operations = 0, plan_total_ns = 0;
-  int64_t saved_ns = 0;
-  uint32_t plan_changes = 0;
-};
-
 // The engine's own buckets, in which it measures the network: of nothing, and of kProbeElements. Trainers do
 // not reach them, and no counter or view shows them.
 inline constexpr uint32_t kFirstProbeBucket = UINT32_MAX - 1;
@@ -168,7 +156,7 @@ struct Bucket {
   Gather gather;
   Operation operation;
   std::unique_ptr<DirectState> direct;  // null: allreduces go around the ring
-  std::vector<StoredGrant> grants;      // ascending by node; a root may be ahead by up to P broadcasts
+  std::vector<StoredGrant> grants;      // each node's ascending; a root may be ahead by up to P broadcasts
   std::deque<GrantSend> grant_sends;    // by node
   List<EarlyMessage> early;
   uint32_t early_count = 0;
@@ -223,7 +211,7 @@ struct Job {
   uint32_t left_node = 0, right_node = 0;
   std::vector<RankState> ranks;
   std::deque<Link> links;   // by node; the one to this node itself is not used
-  bool any_direct = false;  // some bucket is Algorithm::kDirect: all nodes are let in
+  bool any_direct = false;  // some bucket is or was Algorithm::kDirect: all nodes are let in
   bool failed = false;      // operations are frozen
   bool reported = false;    // on_job_failed was called
   bool aborted = false;
@@ -237,6 +225,7 @@ struct Job {
   ResultSamples samples;
   std::unique_ptr<Probe> probe;
   std::unique_ptr<float[]> probe_memory;  // gradient and result, of zeros
+  bool probe_ready = false;               // its buckets are there
   List<Bucket> yielded;                   // operations whose coroutine has let others go first
   List<Bucket> retired;                   // operations that are over, sends included
   FlatMap<Bucket> buckets;

@@ -72,6 +72,8 @@ inline Core::Outgoing outgoing(const Bucket& bucket, MessageKind kind, uint32_t 
 // Sums a segment and encodes it into a buffer. nullptr: the operation has failed.
 SendBuffer* encode(Core& core, Bucket& bucket, const compress::Segment& segment,
                    std::span<const std::byte> arrived, uint32_t* bytes, bool* not_finite);
+// This node's own share of a segment, to where Operation::way leads. False: the operation has failed.
+bool send_share(Core& core, Bucket& bucket, const compress::Segment& segment);
 // Into its place in the result. False: the operation has failed.
 bool decode(Core& core, Bucket& bucket, const compress::Segment& segment, std::span<const std::byte> bytes);
 // The owner's part of a segment: its verdict, and the sum as it travels and as the result gets it. False: the

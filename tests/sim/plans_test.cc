@@ -332,6 +332,8 @@ TEST(Probes, AreSeenByNobodyElse) {
   EXPECT_EQ(engine.snapshot(Cluster::kJob).operations, 1u);
   EXPECT_EQ(engine.traffic(Cluster::kJob).payload_bytes,
             engine.snapshot(Cluster::kJob).buckets[1].payload_bytes);
+  EXPECT_EQ(engine.traffic(Cluster::kJob).header_bytes,
+            engine.snapshot(Cluster::kJob).buckets[1].header_bytes);
   EXPECT_EQ(engine.completed(Cluster::kJob).size(), 1u);
   EXPECT_TRUE(engine.in_flight().empty());
   const auto left = engine.leave_rank(Cluster::kJob, 0);

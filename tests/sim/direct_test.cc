@@ -36,7 +36,7 @@ ClusterOptions hurried(uint64_t seed, uint32_t nodes) {
 }
 
 // Small integers, so that sums are exact in any order.
-void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
+void fill_direct(Cluster& cluster, uint32_t bucket, uint32_t step) {
   for (uint32_t r = 0; r < cluster.world(); ++r) {
     auto values = cluster.rank(r).gradients[bucket]->as<float>();
     for (size_t k = 0; k < values.size(); ++k) {
@@ -45,7 +45,7 @@ void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
   }
 }
 
-void expect_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
+void expect_direct_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
   const uint32_t world = cluster.world();
   for (uint32_t n = 0; n < cluster.nodes(); ++n) {
     const auto values = cluster.node(n).results[bucket]->as<float>();
@@ -66,10 +66,10 @@ TEST(Direct, TakesTwoMessagesWhereARingTakesManyHops) {
     BucketShape shape = direct_bucket(800);
     shape.algorithm = algorithm;
     cluster.add_bucket(1, shape);
-    fill(cluster, 1, 1);
+    fill_direct(cluster, 1, 1);
     cluster.submit_all(1);
     EXPECT_TRUE(cluster.finish(1));
-    expect_sums(cluster, 1, 1);
+    expect_direct_sums(cluster, 1, 1);
     return cluster.now_ns();
   };
   EXPECT_LT(time_of(engine::Algorithm::kDirect), 3 * kLatency);
@@ -106,7 +106,7 @@ TEST(Direct, OperationsOfAllKindsFollowEachOtherWithoutWaiting) {
     const uint64_t sizes[] = {nodes * 10, nodes * 6'000, nodes * 30'000};
     for (uint32_t bucket = 1; bucket <= 3; ++bucket) {
       cluster.add_bucket(bucket, direct_bucket(sizes[bucket - 1]));
-      fill(cluster, bucket, 5);
+      fill_direct(cluster, bucket, 5);
     }
     std::vector<uint32_t> steps(4 * nodes, 0);
     const auto done = [&] {
@@ -133,7 +133,7 @@ TEST(Direct, OperationsOfAllKindsFollowEachOtherWithoutWaiting) {
     }
     ASSERT_TRUE(finished && cluster.failure().ok()) << "seed " << seed << ": " << cluster.failure().message();
     for (uint32_t bucket = 1; bucket <= 3; ++bucket) {
-      expect_sums(cluster, bucket, 5);
+      expect_direct_sums(cluster, bucket, 5);
     }
   }
 }
@@ -143,7 +143,7 @@ TEST(Direct, ANotFiniteGradientGivesNanToAll) {
     for (const uint64_t at : {0U, 12'000U, 39'999U}) {
       Cluster cluster(hurried(culprit, 4));
       cluster.add_bucket(1, direct_bucket(40'000, "l8"));
-      fill(cluster, 1, 1);
+      fill_direct(cluster, 1, 1);
       cluster.submit_all(1);
       ASSERT_TRUE(cluster.finish(1));
       const auto residual = cluster.node(1).reducers[1]->residual();

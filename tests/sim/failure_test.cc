@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
+ClusterOptions narrow(uint32_t nodes, uint32_t locals) {
   ClusterOptions options = cluster_of(nodes, locals);
   options.network.bytes_per_second = 100'000'000;
   options.network.send_window = 2;
@@ -38,7 +38,7 @@ void expect_all_aborted(Cluster& cluster, uint32_t bucket) {
 TEST(Failure, ADeadNodeEndsTheJobForItsNeighboursAtAnyMoment) {
   uint32_t broken = 0;
   for (uint64_t after = 0; after < 12'000'000; after += 700'000) {
-    Cluster cluster(options_of(4, 2));
+    Cluster cluster(narrow(4, 2));
     cluster.add_bucket(1, bucket_of(400'000));
     cluster.submit_all(1);
     pass(cluster, after);
@@ -60,7 +60,7 @@ TEST(Failure, ADeadNodeEndsTheJobForItsNeighboursAtAnyMoment) {
 }
 
 TEST(Failure, ANodeThatDiesWhileNothingIsInFlightIsMissedByTheNextOperation) {
-  Cluster cluster(options_of(3, 1));
+  Cluster cluster(narrow(3, 1));
   cluster.add_bucket(1, bucket_of(100));
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
@@ -76,7 +76,7 @@ TEST(Failure, ANodeThatDiesWhileNothingIsInFlightIsMissedByTheNextOperation) {
 }
 
 TEST(Failure, ACutLinkIsReportedAsAStallAndThenAsADeadline) {
-  ClusterOptions options = options_of(3, 1);
+  ClusterOptions options = narrow(3, 1);
   options.engine.operation_timeout_ns = 60 * kSecond;
   Cluster cluster(options);
   cluster.add_bucket(1, bucket_of(400'000));
@@ -96,7 +96,7 @@ TEST(Failure, ACutLinkIsReportedAsAStallAndThenAsADeadline) {
 }
 
 TEST(Failure, ALinkThatHealsGoesOnAndSaysSo) {
-  Cluster cluster(options_of(3, 1));
+  Cluster cluster(narrow(3, 1));
   cluster.add_bucket(1, bucket_of(400'000));
   cluster.network().cut("node-0", "node-1");
   cluster.submit_all(1);
@@ -111,7 +111,7 @@ TEST(Failure, ALinkThatHealsGoesOnAndSaysSo) {
 }
 
 TEST(Failure, ARankThatDoesNotSubmitIsNamed) {
-  Cluster cluster(options_of(2, 3));
+  Cluster cluster(narrow(2, 3));
   cluster.add_bucket(1, bucket_of(1000));
   for (const uint32_t r : {0u, 1u, 2u, 4u}) {
     cluster.submit(r, 1);
@@ -126,7 +126,7 @@ TEST(Failure, ARankThatDoesNotSubmitIsNamed) {
 }
 
 TEST(Failure, ClocksOfManyBucketsRunOutInTheirOrder) {
-  Cluster cluster(options_of(1, 2));
+  Cluster cluster(narrow(1, 2));
   for (uint32_t bucket = 1; bucket <= 5; ++bucket) {
     cluster.add_bucket(bucket, bucket_of(10));
   }
@@ -176,7 +176,7 @@ std::vector<Disagreement> disagreements() {
 
 TEST(Failure, LocalRanksThatDisagreeAreBothNamed) {
   for (const Disagreement& d : disagreements()) {
-    Cluster cluster(options_of(1, 2));
+    Cluster cluster(narrow(1, 2));
     cluster.add_bucket(1, bucket_of(1000));
     cluster.submit(0, 1, d.first);
     cluster.submit(1, 1, d.second);
@@ -195,7 +195,7 @@ TEST(Failure, NodesThatDisagreeAreBothNamed) {
     for (const uint64_t elements : {uint64_t{100}, uint64_t{200'000}}) {  // without and with grants
       for (const uint32_t nodes : {2u, 3u, 4u}) {
         for (uint32_t dissenter = 0; dissenter < nodes; ++dissenter) {
-          Cluster cluster(options_of(nodes, 1));
+          Cluster cluster(narrow(nodes, 1));
           cluster.add_bucket(1, bucket_of(elements));
           for (uint32_t r = 0; r < nodes; ++r) {
             cluster.submit(r, 1, r == dissenter ? d.second : d.first);
@@ -217,7 +217,7 @@ TEST(Failure, NodesThatDisagreeAreBothNamed) {
 
 TEST(Failure, NodesThatCutOrCodeABucketDifferentlyNoticeIt) {
   for (const bool large : {false, true}) {
-    Cluster cluster(options_of(2, 1));
+    Cluster cluster(narrow(2, 1));
     cluster.add_bucket_at(0, 1, bucket_of(large ? 90'000 : 500, "l8"));
     cluster.add_bucket_at(1, 1, bucket_of(large ? 90'000 : 500, "none"));
     cluster.submit_all(1);
@@ -225,7 +225,7 @@ TEST(Failure, NodesThatCutOrCodeABucketDifferentlyNoticeIt) {
     EXPECT_THAT(cluster.failure().message(), HasSubstr("layout"));
     expect_all_aborted(cluster, 1);
   }
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(narrow(2, 1));
   cluster.add_bucket_at(0, 1, bucket_of(500));
   cluster.add_bucket_at(1, 1, bucket_of(501));
   cluster.submit_all(1);
@@ -234,7 +234,7 @@ TEST(Failure, NodesThatCutOrCodeABucketDifferentlyNoticeIt) {
 }
 
 TEST(Failure, WhatTheReducerRefusesEndsTheJob) {
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(narrow(2, 1));
   BucketShape integers = bucket_of(100);
   integers.dtype = compress::Dtype::kInt32;
   cluster.add_bucket(1, integers);
@@ -245,7 +245,7 @@ TEST(Failure, WhatTheReducerRefusesEndsTheJob) {
 }
 
 TEST(Failure, AnAbortEndsEverythingInFlightAndEverythingAfter) {
-  Cluster cluster(options_of(3, 2));
+  Cluster cluster(narrow(3, 2));
   cluster.add_bucket(1, bucket_of(500'000, "laco"));
   cluster.add_bucket(2, bucket_of(10));
   for (uint32_t step = 0; step < 3; ++step) {
@@ -284,7 +284,7 @@ TEST(Failure, AnAbortEndsEverythingInFlightAndEverythingAfter) {
 }
 
 TEST(Failure, ALongCauseIsCutAtACharacter) {
-  Cluster cluster(options_of(1, 1));
+  Cluster cluster(narrow(1, 1));
   std::string cause;
   while (cause.size() < 2000) {
     cause += "a\xe2\x82\xac";
@@ -299,7 +299,7 @@ TEST(Failure, ALongCauseIsCutAtACharacter) {
 
 TEST(Failure, AJobCanBeRemovedAtAnyMoment) {
   for (uint64_t after = 0; after < 9'000'000; after += 450'000) {
-    ClusterOptions options = options_of(3, 1);
+    ClusterOptions options = narrow(3, 1);
     options.abort_on_failure = false;
     Cluster cluster(options);
     cluster.add_bucket(1, bucket_of(300'000, "l8"));

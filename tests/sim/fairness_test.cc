@@ -13,7 +13,7 @@ constexpr uint64_t kSegment = 65'536;    // bytes: whole blocks
 constexpr uint64_t kElements = 400'000;  // of the other job's bucket
 constexpr uint32_t kSteps = 10;
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
+ClusterOptions metered(uint32_t nodes, uint32_t locals) {
   ClusterOptions options = cluster_of(nodes, locals);
   options.network.bytes_per_second = kBytesPerSecond;
   options.network.send_window = kWindow;
@@ -22,7 +22,7 @@ ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
 
 // How long the other job takes where the cluster's job does nothing.
 uint64_t alone() {
-  Cluster cluster(options_of(2, 2));
+  Cluster cluster(metered(2, 2));
   OtherJob other(cluster);
   other.add_bucket(1, kElements);
   return other.run(1, kSteps);
@@ -32,7 +32,7 @@ TEST(Fairness, AJobThatWaitsForARankOrANodeDelaysNobody) {
   const uint64_t expected = alone();
   ASSERT_GT(expected, 0u);
   for (const uint32_t missing : {1u, 2u}) {  // one rank, or all ranks of a node: that never grants anything
-    Cluster cluster(options_of(2, 2));
+    Cluster cluster(metered(2, 2));
     OtherJob other(cluster);
     other.add_bucket(1, kElements);
     for (uint32_t bucket = 1; bucket <= 40; ++bucket) {
@@ -59,7 +59,7 @@ TEST(Fairness, AJobThatWaitsForARankOrANodeDelaysNobody) {
 // and waits for a window of the first job's messages at every hop.
 void expect_half(uint32_t buckets, uint64_t elements) {
   const uint64_t expected = alone();
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(metered(2, 1));
   OtherJob other(cluster);
   other.add_bucket(1, kElements);
   for (uint32_t bucket = 1; bucket <= buckets; ++bucket) {
@@ -100,7 +100,7 @@ constexpr uint64_t kMostSubmissions = 32;
 constexpr uint64_t kMostSegments = 100;
 
 TEST(Fairness, OnePollTakesABoundedNumberOfSubmissions) {
-  Cluster cluster(options_of(1, 1));
+  Cluster cluster(metered(1, 1));
   OtherJob other(cluster);
   for (uint32_t bucket = 1; bucket <= 1000; ++bucket) {
     cluster.add_bucket(bucket, bucket_of(10));
@@ -121,7 +121,7 @@ void expect_bounded_polls(uint32_t nodes, uint8_t operation) {
   SCOPED_TRACE("operation " + std::to_string(operation) + " on " + std::to_string(nodes));
   constexpr uint32_t kBuckets = 40;
   constexpr uint64_t kLarge = 12 * kSegment / sizeof(float);
-  ClusterOptions options = options_of(nodes, 1);
+  ClusterOptions options = metered(nodes, 1);
   options.network.bytes_per_second = 0;
   options.network.inline_completions = 256;  // the link never seems full
   Cluster cluster(options);
@@ -163,7 +163,7 @@ TEST(Fairness, OnePollHandlesABoundedNumberOfSegmentsOfEveryKindOfOperation) {
 }
 
 TEST(Fairness, ManyStallsAreToldInTurns) {
-  Cluster cluster(options_of(1, 2));
+  Cluster cluster(metered(1, 2));
   for (uint32_t bucket = 1; bucket <= 300; ++bucket) {
     cluster.add_bucket(bucket, bucket_of(10));
     cluster.submit(0, bucket);

@@ -31,18 +31,8 @@ Request average() {
   return request;
 }
 
-// Small integers, whose sums are exact.
-void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
-  for (uint32_t i = 0; i < cluster.world(); ++i) {
-    std::minstd_rand random(step * 100 + i + 1);
-    for (float& value : cluster.rank(i).gradients[bucket]->as<float>()) {
-      value = static_cast<float>(static_cast<int32_t>(random() % 2001) - 1000);
-    }
-  }
-}
-
 void run(Cluster& cluster, uint32_t bucket, uint32_t step, const Request& request) {
-  fill(cluster, bucket, step);
+  fill_integers(cluster, bucket, step);
   cluster.submit_all(bucket, request);
   ASSERT_TRUE(cluster.finish(bucket));
   cluster.settle();
@@ -127,7 +117,7 @@ TEST(Flush, ThatIsNotFiniteLeavesTheResidualAlone) {
   cluster.add_bucket(1, sparse("laco"));
   run(cluster, 1, 1, average());
   const double before = cluster.node(0).reducers[1]->stats().residual_norm;
-  fill(cluster, 1, 2);
+  fill_integers(cluster, 1, 2);
   cluster.rank(1).gradients[1]->as<float>()[7] = std::numeric_limits<float>::infinity();
   cluster.submit_all(1, flush());
   ASSERT_TRUE(cluster.finish(1));

@@ -12,17 +12,10 @@ namespace {
 
 using testing::HasSubstr;
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed) {
-  ClusterOptions options = cluster_of(nodes, locals);
-  options.network.seed = seed;
-  options.network.jitter_ns = 50'000;
-  return options;
-}
-
 TEST(Hostile, RandomSubmissionsEndTheirJobAndNoOther) {
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     std::mt19937_64 random(seed);
-    Cluster cluster(options_of(1 + seed % 2, 2, seed));
+    Cluster cluster(jittery_cluster_of(1 + seed % 2, 2, seed));
     cluster.add_bucket(1, bucket_of(100));
     OtherJob other(cluster, 2, 1);
     layout::Submission hostile = cluster.submission(0, 1, Request{});
@@ -52,7 +45,7 @@ TEST(Hostile, RandomSubmissionsEndTheirJobAndNoOther) {
 
 TEST(Hostile, CountersThatMakeNoSenseEndTheJob) {
   for (const bool submissions : {true, false}) {
-    Cluster cluster(options_of(2, 2, 1));
+    Cluster cluster(jittery_cluster_of(2, 2, 1));
     cluster.add_bucket(1, bucket_of(100));
     if (submissions) {
       cluster.rank(1).session->submissions.tail.store(layout::kRingCapacity + 1, std::memory_order_relaxed);
@@ -74,7 +67,7 @@ TEST(Hostile, CountersThatMakeNoSenseEndTheJob) {
 }
 
 TEST(Hostile, AClientThatFloodsAnAbortedJobIsIgnoredInTheEnd) {
-  Cluster cluster(options_of(1, 1, 1));
+  Cluster cluster(jittery_cluster_of(1, 1, 1));
   cluster.node(0).engine->abort_job(1, Status(Code::kAborted, "over"));
   Rank& rank = cluster.rank(0);
   // It never takes its completions.
@@ -117,7 +110,7 @@ void scribble(Rank& rank, std::mt19937_64& random) {
 TEST(Hostile, AClientThatScribblesOverItsSessionEndsItsOwnJobOnly) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     std::mt19937_64 random(seed);
-    ClusterOptions options = options_of(2, 2, seed);
+    ClusterOptions options = jittery_cluster_of(2, 2, seed);
     options.network.bytes_per_second = 1'000'000'000;
     Cluster cluster(options);
     OtherJob other(cluster);
@@ -156,7 +149,7 @@ TEST(Hostile, AClientThatScribblesOverItsSessionEndsItsOwnJobOnly) {
 }
 
 TEST(Hostile, AClientThatScribblesOverItsGradientsSpoilsOnlyValues) {
-  Cluster cluster(options_of(3, 1, 1));
+  Cluster cluster(jittery_cluster_of(3, 1, 1));
   cluster.add_bucket(1, bucket_of(100'000, "laco"));
   std::mt19937 random(3);
   cluster.submit_all(1);

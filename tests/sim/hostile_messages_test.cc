@@ -16,16 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed) {
-  ClusterOptions options;
-  options.nodes = nodes;
-  options.local_ranks = locals;
-  options.network.seed = seed;
-  options.network.max_payload = 70'000;
-  options.network.jitter_ns = 50'000;
-  return options;
-}
-
 enum class Harm {
   kHeaderBit,
   kHeaderBitChecked,
@@ -130,7 +120,7 @@ template <typename T>
 bool attack(uint64_t seed, Harm harm) {
   std::mt19937_64 random(seed);
   const auto nodes = static_cast<uint32_t>(2 + random() % 4);
-  Cluster cluster(options_of(nodes, 1, seed));
+  Cluster cluster(jittery_cluster_of(nodes, 1, seed));
   const std::string what =
       "seed " + std::to_string(seed) + ", harm " + std::to_string(static_cast<int>(harm));
   for (uint32_t bucket = 1; bucket <= 2; ++bucket) {
@@ -205,7 +195,7 @@ TEST(Hostile, ChangedMessagesEndTheJobOrAreDroppedButNeverSpoilAResult) {
 TEST(Hostile, DamagedPayloadsOfEveryCodecAreSurvived) {
   for (const std::string_view codec : compress::codec_names()) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
-      ClusterOptions options = options_of(3, 1, seed);
+      ClusterOptions options = jittery_cluster_of(3, 1, seed);
       options.expect_equal_results = false;  // damage that no format tells shows in one node's result
       Cluster cluster(options);
       BucketShape shape;
@@ -234,7 +224,7 @@ TEST(Hostile, DamagedPayloadsOfEveryCodecAreSurvived) {
 }
 
 TEST(Hostile, StrangersAreDroppedAndCounted) {
-  Cluster cluster(options_of(3, 1, 1));
+  Cluster cluster(jittery_cluster_of(3, 1, 1));
   BucketShape shape;
   shape.layers = {50'000};
   shape.dtype = compress::Dtype::kInt32;
@@ -263,7 +253,7 @@ TEST(Hostile, StrangersAreDroppedAndCounted) {
 TEST(Hostile, WhoKnowsTheKeyCanOnlyEndTheJob) {
   int ended = 0, unharmed = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
-    Cluster cluster(options_of(3, 1, seed));
+    Cluster cluster(jittery_cluster_of(3, 1, seed));
     BucketShape shape;
     shape.name = "gradients";
     shape.layers = {seed % 2 == 0 ? 100u : 40'000u};
@@ -384,7 +374,7 @@ TEST(Hostile, ADamagedMessageIsBlamedOnWhomItMayBeFrom) {
 }
 
 TEST(Hostile, AFloodOfUnknownBucketsIsBounded) {
-  Cluster cluster(options_of(2, 1, 1));
+  Cluster cluster(jittery_cluster_of(2, 1, 1));
   for (uint32_t bucket = 100; bucket < 1200; ++bucket) {
     engine::MessageHeader header{};
     std::memcpy(header.key.data(), cluster.key().data(), 16);

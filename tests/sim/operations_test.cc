@@ -10,7 +10,7 @@
 namespace gradwire::sim {
 namespace {
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed = 1) {
+ClusterOptions scattered(uint32_t nodes, uint32_t locals, uint64_t seed = 1) {
   ClusterOptions options;
   options.nodes = nodes;
   options.local_ranks = locals;
@@ -21,7 +21,7 @@ ClusterOptions options_of(uint32_t nodes, uint32_t locals, uint64_t seed = 1) {
   return options;
 }
 
-void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
+void fill_normal(Cluster& cluster, uint32_t bucket, uint32_t step) {
   for (uint32_t i = 0; i < cluster.world(); ++i) {
     std::mt19937 random(step * 100 + i);
     std::normal_distribution<float> normal(0.0f, 1e-3f);
@@ -40,9 +40,9 @@ TEST(Verdict, ANotFiniteGradientGivesNanToAllAndLeavesResidualsAlone) {
   for (const char* codec : {"none", "l8", "lads", "laco"}) {
     for (uint32_t nodes = 1; nodes <= 5; ++nodes) {
       for (const float poison : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
-        Cluster cluster(options_of(nodes, 2, nodes));
+        Cluster cluster(scattered(nodes, 2, nodes));
         cluster.add_bucket(1, settled_bucket(codec, {10'000, 3, 50'001}));
-        fill(cluster, 1, 1);
+        fill_normal(cluster, 1, 1);
         cluster.submit_all(1);
         ASSERT_TRUE(cluster.finish(1));
         std::vector<std::vector<float>> before;
@@ -50,7 +50,7 @@ TEST(Verdict, ANotFiniteGradientGivesNanToAllAndLeavesResidualsAlone) {
           before.push_back(residual_of(cluster, n, 1));
         }
 
-        fill(cluster, 1, 2);
+        fill_normal(cluster, 1, 2);
         const uint32_t culprit = cluster.world() - 1;
         cluster.rank(culprit).gradients[1]->as<float>()[31'234] = poison;
         cluster.submit_all(1);
@@ -66,7 +66,7 @@ TEST(Verdict, ANotFiniteGradientGivesNanToAllAndLeavesResidualsAlone) {
           EXPECT_EQ(cluster.rank(i).completion(1)->flags, layout::kCompletionNotFinite);
         }
 
-        fill(cluster, 1, 3);
+        fill_normal(cluster, 1, 3);
         cluster.submit_all(1);
         ASSERT_TRUE(cluster.finish(1));
         EXPECT_EQ(cluster.rank(0).completion(1)->flags, 0u);
@@ -83,12 +83,12 @@ TEST(Verdict, ANotFiniteGradientGivesNanToAllAndLeavesResidualsAlone) {
 TEST(Conservation, WhatWasAppliedPlusAllResidualsIsAllGradients) {
   for (const char* codec : {"none", "l8", "lads", "laco"}) {
     for (uint32_t nodes : {1u, 2u, 5u}) {
-      Cluster cluster(options_of(nodes, 2));
+      Cluster cluster(scattered(nodes, 2));
       cluster.add_bucket(1, settled_bucket(codec, {4000, 9001}));
       std::vector<double> balance(13'001, 0.0);
       double magnitude = 0;
       for (uint32_t step = 1; step <= 10; ++step) {
-        fill(cluster, 1, step);
+        fill_normal(cluster, 1, step);
         cluster.submit_all(1);
         ASSERT_TRUE(cluster.finish(1));
         for (size_t k = 0; k < balance.size(); ++k) {
@@ -116,11 +116,11 @@ TEST(Conservation, WhatWasAppliedPlusAllResidualsIsAllGradients) {
 }
 
 TEST(Scale, AChangeOfLossScalingRescalesTheResidual) {
-  Cluster cluster(options_of(3, 1));
+  Cluster cluster(scattered(3, 1));
   cluster.add_bucket(1, settled_bucket("laco", {30'000}));
   Request request;
   request.scale = 1024;
-  fill(cluster, 1, 1);
+  fill_normal(cluster, 1, 1);
   cluster.submit_all(1, request);
   ASSERT_TRUE(cluster.finish(1));
   const double before = cluster.node(1).reducers[1]->stats().residual_norm;
@@ -139,10 +139,10 @@ TEST(Scale, AChangeOfLossScalingRescalesTheResidual) {
 TEST(Broadcast, BringsTheRootsBytesToEverybody) {
   for (uint32_t nodes = 1; nodes <= 5; ++nodes) {
     for (const uint64_t elements : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{65'537}}) {
-      Cluster cluster(options_of(nodes, 2, nodes + elements));
+      Cluster cluster(scattered(nodes, 2, nodes + elements));
       cluster.add_bucket(1, settled_bucket("laco", {elements, 3}));
       for (uint32_t root = 0; root < cluster.world(); ++root) {
-        fill(cluster, 1, root + 1);
+        fill_normal(cluster, 1, root + 1);
         Request request;
         request.operation = layout::kOpBroadcast;
         request.root = root;
@@ -160,7 +160,7 @@ TEST(Broadcast, BringsTheRootsBytesToEverybody) {
 
 TEST(Broadcast, ARootThatRunsAheadWaitsForTheOthers) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
-    Cluster cluster(options_of(4, 1, seed));
+    Cluster cluster(scattered(4, 1, seed));
     cluster.add_bucket(1, settled_bucket("none", {100}));
     Request request;
     request.operation = layout::kOpBroadcast;
@@ -197,7 +197,7 @@ TEST(Broadcast, ARootThatRunsAheadWaitsForTheOthers) {
 
 TEST(Barrier, NobodyLeavesBeforeTheLastHasCome) {
   for (uint32_t nodes = 1; nodes <= 6; ++nodes) {
-    Cluster cluster(options_of(nodes, 2));
+    Cluster cluster(scattered(nodes, 2));
     Request barrier;
     barrier.operation = layout::kOpBarrier;
     for (uint32_t step = 0; step < 3; ++step) {
@@ -218,9 +218,9 @@ TEST(Barrier, NobodyLeavesBeforeTheLastHasCome) {
 }
 
 TEST(Accounting, CountsWhatLeavesTheNode) {
-  Cluster cluster(options_of(4, 2));
+  Cluster cluster(scattered(4, 2));
   cluster.add_bucket(1, settled_bucket("l8", {256'000}));
-  fill(cluster, 1, 1);
+  fill_normal(cluster, 1, 1);
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
   cluster.settle();
@@ -248,7 +248,7 @@ TEST(Accounting, CountsWhatLeavesTheNode) {
 }
 
 TEST(Accounting, RemovedBucketsStayInAJobsSums) {
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(scattered(2, 1));
   cluster.add_bucket(1, settled_bucket("l8", {256'000}));
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1));
@@ -261,7 +261,7 @@ TEST(Accounting, RemovedBucketsStayInAJobsSums) {
 }
 
 TEST(Accounting, KnowsHowLateARankWas) {
-  Cluster cluster(options_of(1, 3));
+  Cluster cluster(scattered(1, 3));
   cluster.add_bucket(1, settled_bucket("none", {10}));
   cluster.submit(0, 1);
   pass(cluster, 1);

@@ -38,7 +38,7 @@ ClusterOptions tiny(uint64_t seed, uint32_t nodes, uint32_t locals) {
   return options;
 }
 
-void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
+void fill_ordered(Cluster& cluster, uint32_t bucket, uint32_t step) {
   for (uint32_t i = 0; i < cluster.world(); ++i) {
     auto values = cluster.rank(i).gradients[bucket]->as<int32_t>();
     for (size_t k = 0; k < values.size(); ++k) {
@@ -47,7 +47,7 @@ void fill(Cluster& cluster, uint32_t bucket, uint32_t step) {
   }
 }
 
-void expect_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
+void expect_ordered_sums(Cluster& cluster, uint32_t bucket, uint32_t step) {
   const auto world = static_cast<int32_t>(cluster.world());
   for (uint32_t n = 0; n < cluster.nodes(); ++n) {
     const auto values = cluster.node(n).results[bucket]->as<int32_t>();
@@ -70,7 +70,7 @@ TEST(Order, ManyBucketsInAnotherOrderOnEveryRankComplete) {
       shape.layers = {elements_of(bucket)};
       shape.dtype = compress::Dtype::kInt32;
       cluster.add_bucket(bucket, shape);
-      fill(cluster, bucket, 0);
+      fill_ordered(cluster, bucket, 0);
     }
     std::vector<std::vector<uint32_t>> orders(cluster.world());
     for (std::vector<uint32_t>& order : orders) {
@@ -92,7 +92,7 @@ TEST(Order, ManyBucketsInAnotherOrderOnEveryRankComplete) {
     }
     for (uint32_t bucket = 1; bucket <= kBuckets; ++bucket) {
       ASSERT_TRUE(cluster.finish(bucket)) << "seed " << seed;
-      expect_sums(cluster, bucket, 0);
+      expect_ordered_sums(cluster, bucket, 0);
     }
   }
 }
@@ -139,7 +139,7 @@ TEST(Order, RanksThatRunAheadWithManyStepsStayInSequence) {
     }
     ASSERT_TRUE(finished) << "seed " << seed << ": " << cluster.failure().message();
     for (uint32_t bucket = 1; bucket <= 6; ++bucket) {
-      expect_sums(cluster, bucket, kSteps);
+      expect_ordered_sums(cluster, bucket, kSteps);
     }
   }
 }
@@ -165,12 +165,12 @@ TEST(Order, LargeRingsOfManyNodesComplete) {
     shape.layers = {elements_of(bucket)};
     shape.dtype = compress::Dtype::kInt32;
     cluster.add_bucket(bucket, shape);
-    fill(cluster, bucket, 5);
+    fill_ordered(cluster, bucket, 5);
     cluster.submit_all(bucket);
   }
   for (uint32_t bucket = 1; bucket <= 6; ++bucket) {
     ASSERT_TRUE(cluster.finish(bucket));
-    expect_sums(cluster, bucket, 5);
+    expect_ordered_sums(cluster, bucket, 5);
   }
 }
 

@@ -40,17 +40,8 @@ BucketShape sparse() {
   return shape;
 }
 
-void fill(Cluster& cluster, uint32_t step) {
-  for (uint32_t i = 0; i < cluster.world(); ++i) {
-    std::minstd_rand random(step * 100 + i + 1);
-    for (float& value : cluster.rank(i).gradients[1]->as<float>()) {
-      value = static_cast<float>(static_cast<int32_t>(random() % 2001) - 1000);
-    }
-  }
-}
-
 void run(Cluster& cluster, uint32_t step) {
-  fill(cluster, step);
+  fill_integers(cluster, 1, step);
   cluster.submit_all(1);
   ASSERT_TRUE(cluster.finish(1)) << cluster.failure().message();
   cluster.settle();
@@ -132,7 +123,7 @@ TEST(Plans, ABucketThatGoesOnExactlySendsWhatItHeldBack) {
     change.let_begin(change.hold());
     ASSERT_TRUE(change.all_idle());
     for (uint32_t step = 3; step <= 4; ++step) {
-      fill(cluster, step);
+      fill_integers(cluster, 1, step);
       if (step == 3) {  // submitted under the old plan, begun under the new one
         submit_of_every_two(cluster, 0);
         pass(cluster, kSecond);
@@ -216,7 +207,7 @@ TEST(Plans, NodesThatAreBehindCatchUpFirst) {
   cluster.add_bucket(1, sparse());
   run(cluster, 1);
   // Node 0 has begun operation 2, node 1 has not.
-  fill(cluster, 2);
+  fill_integers(cluster, 1, 2);
   cluster.submit(0, 1);
   cluster.settle();
   Change change(cluster, "none", engine::Algorithm::kRing);
@@ -239,7 +230,7 @@ TEST(Plans, AHoldThatIsGivenUpChangesNothing) {
   run(cluster, 1);
   Change change(cluster, "none", engine::Algorithm::kRing);
   change.hold();
-  fill(cluster, 2);
+  fill_integers(cluster, 1, 2);
   cluster.submit_all(1);
   EXPECT_FALSE(cluster.run_until([&] { return cluster.completed(1); }, 6 * kSecond));
   EXPECT_EQ(sentence(cluster, 0, 2), "waiting for a change of plan");

@@ -18,7 +18,7 @@ constexpr compress::Dtype kDtypes[] = {compress::Dtype::kFloat32,  compress::Dty
                                        compress::Dtype::kUint8};
 
 // Any bits, NaN and Inf among them.
-void fill(Cluster& cluster, uint32_t bucket, uint32_t seed) {
+void fill_any(Cluster& cluster, uint32_t bucket, uint32_t seed) {
   for (uint32_t i = 0; i < cluster.world(); ++i) {
     std::minstd_rand random(seed * 100 + i + 1);
     for (std::byte& byte : cluster.rank(i).gradients[bucket]->as<std::byte>()) {
@@ -39,7 +39,7 @@ TEST(Results, AreTheSameOnAllNodesForEveryTypeAndOperation) {
     size_t expected = 0;
     uint32_t seed = 0;
     const auto run = [&](uint32_t bucket, const Request& request) {
-      fill(cluster, bucket, ++seed);
+      fill_any(cluster, bucket, ++seed);
       cluster.submit_all(bucket, request);
       ASSERT_TRUE(cluster.finish(bucket));
       cluster.settle();

@@ -307,6 +307,15 @@ void Cluster::kill(uint32_t index) {
   nodes_[index]->transport.reset();
 }
 
+void fill_integers(Cluster& cluster, uint32_t bucket, uint32_t step) {
+  for (uint32_t i = 0; i < cluster.world(); ++i) {
+    std::minstd_rand random(step * 100 + i + 1);
+    for (float& value : cluster.rank(i).gradients[bucket]->as<float>()) {
+      value = static_cast<float>(static_cast<int32_t>(random() % 2001) - 1000);
+    }
+  }
+}
+
 std::string sentence(Cluster& cluster, uint32_t node, uint64_t sequence) {
   std::vector<std::string> names;
   for (uint32_t n = 0; n < cluster.nodes(); ++n) {

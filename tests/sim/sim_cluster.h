@@ -175,6 +175,8 @@ inline constexpr uint64_t kSecond = 1'000'000'000;  // ns
 inline void pass(Cluster& cluster, uint64_t ns) {
   cluster.run_until([] { return false; }, ns);
 }
+// Gradients of small integers, whose sums are exact.
+void fill_integers(Cluster& cluster, uint32_t bucket, uint32_t step);
 // What a node says of an operation of bucket 1.
 std::string sentence(Cluster& cluster, uint32_t node, uint64_t sequence = 1);
 // All engines measure the network: their answers.
@@ -186,6 +188,14 @@ inline ClusterOptions cluster_of(uint32_t nodes, uint32_t locals) {
   options.nodes = nodes;
   options.local_ranks = locals;
   options.network.max_payload = 70'000;
+  return options;
+}
+
+// The same, with messages that come at all sorts of times.
+inline ClusterOptions jittery_cluster_of(uint32_t nodes, uint32_t locals, uint64_t seed) {
+  ClusterOptions options = cluster_of(nodes, locals);
+  options.network.seed = seed;
+  options.network.jitter_ns = 50'000;
   return options;
 }
 

@@ -9,7 +9,7 @@
 namespace gradwire::sim {
 namespace {
 
-ClusterOptions options_of(uint32_t nodes, uint32_t locals) {
+ClusterOptions jittered(uint32_t nodes, uint32_t locals) {
   ClusterOptions options = cluster_of(nodes, locals);
   options.network.jitter_ns = 30'000;
   options.network.bytes_per_second = 1'000'000'000;
@@ -46,7 +46,7 @@ void expect_conserved(Cluster& cluster, const std::string& what) {
 TEST(World, SixtyFourRanksAverageWithEveryCodecOnManyNodesAndOnFew) {
   for (const uint32_t nodes : {16u, 64u}) {
     for (const char* codec : {"", "none", "l8", "lads", "laco"}) {
-      Cluster cluster(options_of(nodes, 64 / nodes));
+      Cluster cluster(jittered(nodes, 64 / nodes));
       BucketShape shape;
       shape.name = "gradients";
       shape.layers = {9'001, 40, 6'000};
@@ -75,7 +75,7 @@ struct Recorded {
 };
 
 TEST(World, MessagesOfAnEpochThatIsOverAreDroppedAndCounted) {
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(jittered(2, 1));
   BucketShape shape;
   shape.layers = {50'000};
   cluster.add_bucket(1, shape);
@@ -130,7 +130,7 @@ TEST(World, MessagesOfAnEpochThatIsOverAreDroppedAndCounted) {
 }
 
 TEST(World, WhatWasUnderWayWhenAJobWasRemovedIsDroppedAndCounted) {
-  Cluster cluster(options_of(2, 1));
+  Cluster cluster(jittered(2, 1));
   OtherJob other(cluster);
   other.add_bucket(1, 10'000);
   BucketShape shape;

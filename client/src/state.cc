@@ -28,7 +28,9 @@ class Transfer {
       // What the caller hears is the failure before this.
       const std::string sentence = gw_last_error();
       Answer answer;
-      (void)ask({{"type", "state_close"}}, "ok", 0, &answer);
+      // It needs nobody else, so who does not answer it in this time stands still.
+      (void)ask({{"type", "state_close"}}, "ok", 0, &answer,
+                Deadline::after_ms(job_->peer_timeout_ms + kMarginMs));
       (void)fail(GW_OK, sentence);
     } catch (...) {  // out of memory: the daemon forgets the transfer with the session
       open_ = false;
@@ -38,13 +40,13 @@ class Transfer {
   Transfer& operator=(const Transfer&) = delete;
 
   gw_status open(const char* direction) {
+    open_ = true;
     Answer answer;
     if (const gw_status status =
             ask({{"type", "state_open"}, {"direction", direction}}, "state_opened", 1, &answer);
         status != GW_OK) {
       return status;
     }
-    open_ = true;
     uint64_t bytes = 0;
     if (!read_member(answer.document, "window_bytes", kMaxWindow, &bytes)) {
       return misunderstood();
@@ -54,7 +56,6 @@ class Transfer {
   gw_status next(uint64_t* bytes, bool* last) {
     Answer answer;
     if (const gw_status status = ask({{"type", "state_next"}}, "state_part", 0, &answer); status != GW_OK) {
-      open_ = false;  // a refusal ends it, too
       return status;
     }
     const auto end = answer.document.find("last");
@@ -67,9 +68,7 @@ class Transfer {
   }
   gw_status put(uint64_t bytes, bool last) {
     Answer answer;
-    const gw_status status = ask({{"type", "state_put"}, {"bytes", bytes}, {"last", last}}, "ok", 0, &answer);
-    open_ = open_ && status == GW_OK;  // after a failure there is nothing to close
-    return status;
+    return ask({{"type", "state_put"}, {"bytes", bytes}, {"last", last}}, "ok", 0, &answer);
   }
   void done() { open_ = false; }
 
@@ -78,8 +77,15 @@ class Transfer {
 
  private:
   gw_status ask(nlohmann::json request, const char* type, size_t descriptors, Answer* answer) {
-    return explain(job_, job_->connection.request(std::move(request), type, descriptors,
-                                                  daemon_deadline(*job_), answer));
+    return ask(std::move(request), type, descriptors, answer, daemon_deadline(*job_));
+  }
+  gw_status ask(nlohmann::json request, const char* type, size_t descriptors, Answer* answer,
+                Deadline deadline) {
+    const gw_status status =
+        explain(job_, job_->connection.request(std::move(request), type, descriptors, deadline, answer));
+    // A refusal ends it, too; after a time-out the daemon still has it, and may yet open it.
+    open_ = open_ && !answer->refused && status != GW_ERR_ABORTED;
+    return status;
   }
 
   gw_job* job_;

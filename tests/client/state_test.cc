@@ -44,6 +44,18 @@ Attempt load(gw_job* job, std::string_view text, size_t most = SIZE_MAX) {
   return {status, last_error()};
 }
 
+// A daemon with a long state that refuses what it would answer with `type`.
+Behaviour refusing(const char* type, const char* code, const char* message) {
+  Behaviour behaviour;
+  behaviour.state = long_text();
+  behaviour.edit_state = [=](nlohmann::json* answer) {
+    if ((*answer)["type"] == type) {
+      *answer = {{"type", "error"}, {"id", (*answer)["id"]}, {"code", code}, {"message", message}};
+    }
+  };
+  return behaviour;
+}
+
 TEST(State, GoesThroughTheFunctionsInParts) {
   Behaviour behaviour;
   behaviour.state = long_text();
@@ -107,16 +119,7 @@ TEST(State, AFunctionThatStopsEndsItAndTheJobGoesOn) {
 }
 
 TEST(State, ADaemonsRefusalArrives) {
-  Behaviour behaviour;
-  behaviour.edit_state = [](nlohmann::json* answer) {
-    if ((*answer)["type"] == "ok") {
-      *answer = {{"type", "error"},
-                 {"id", (*answer)["id"]},
-                 {"code", "invalid_argument"},
-                 {"message", "the state is damaged before byte 7"}};
-    }
-  };
-  FakeDaemon daemon(behaviour);
+  FakeDaemon daemon(refusing("ok", "invalid_argument", "the state is damaged before byte 7"));
   gw_job* job = join_or_fail(daemon);
   expect(load(job, "abc"), GW_ERR_INVALID, "damaged before byte 7");
   EXPECT_EQ(daemon.states().back(), "state_put") << "there is nothing to close";
@@ -164,23 +167,34 @@ TEST(State, TheDaemonsEndIsHeard) {
 }
 
 TEST(State, ARefusedPartLeavesNothingToClose) {
-  Behaviour behaviour;
-  behaviour.state = long_text();
-  behaviour.edit_state = [](nlohmann::json* answer) {
-    if ((*answer)["type"] == "state_part") {
-      *answer = {{"type", "error"},
-                 {"id", (*answer)["id"]},
-                 {"code", "unavailable"},
-                 {"message", "an operation has run"}};
-    }
-  };
-  FakeDaemon daemon(behaviour);
+  FakeDaemon daemon(refusing("state_part", "unavailable", "an operation has run"));
   gw_job* job = join_or_fail(daemon);
   std::string saved;
   expect(save(job, &saved), GW_ERR_UNAVAILABLE, "an operation has run");
   EXPECT_EQ(daemon.states(), (std::vector<std::string>{"state_open save", "state_next"}));
   EXPECT_EQ(gw_barrier(job, 5000), GW_OK) << last_error();
   EXPECT_EQ(gw_leave(job), GW_OK);
+}
+
+TEST(State, AnAnswerThatComesTooLateLeavesSomethingToClose) {
+  for (const std::string late : {"state_opened", "state_part"}) {
+    Behaviour behaviour;
+    behaviour.state = long_text();
+    behaviour.peer_timeout_ms = 500;
+    behaviour.operation_timeout_ms = 100;
+    behaviour.edit_state = [late](nlohmann::json* answer) {
+      if ((*answer)["type"] == late) {
+        (*answer)["id"] = 0;  // taken for the late answer to an earlier request
+      }
+    };
+    FakeDaemon daemon(behaviour);
+    gw_job* job = join_or_fail(daemon);
+    std::string saved;
+    expect(save(job, &saved), GW_ERR_TIMEOUT, "did not answer in time");
+    EXPECT_EQ(daemon.states().back(), "state_close") << late;
+    EXPECT_EQ(gw_barrier(job, 5000), GW_OK) << last_error();
+    EXPECT_EQ(gw_leave(job), GW_OK);
+  }
 }
 
 std::string* plain_text = nullptr;

@@ -215,7 +215,8 @@ GW_API gw_status gw_job_traffic(gw_job* job, gw_traffic* traffic);
  *   GW_ERR_INVALID      a NULL; `write` or `read` stopped; a bucket is there that could take up the state;
  *                       the state is damaged (the sentence says where), or is none
  *   GW_ERR_BUSY         an operation was not waited for, or another thread is on the submitting side
- *   GW_ERR_UNAVAILABLE  an operation ran, or a bucket went, while its state was saved; the daemon is gone
+ *   GW_ERR_UNAVAILABLE  an operation ran, or a bucket went, while its state was saved; the last messages of a
+ *                       destroyed bucket are still on their way when a state is loaded; the daemon is gone
  *   GW_ERR_EXHAUSTED    the user's quota or the daemon's memory ran out: the sentence has the sum
  *   GW_ERR_UNSUPPORTED  a version that the daemon does not read, or it keeps no residuals
  *   GW_ERR_TIMEOUT      the daemon did not answer in time

@@ -37,6 +37,17 @@ uint32_t gathered_block(const Layer& layer, const CodecSettings& settings) {
   return static_cast<uint32_t>(std::min(most, layer.elements));
 }
 
+// Elements of the layer whose residual is in bf16, and of its largest block.
+uint64_t half_elements(const Layer& layer, const CodecSettings& settings) {
+  const bool coded = row_of(layer, settings).make != nullptr;
+  return coded && settings.residuals == ResidualType::kBfloat16 ? layer.elements : 0;
+}
+
+uint32_t half_block(const Layer& layer, const CodecSettings& settings) {
+  const uint64_t block = row_of(layer, settings).block;
+  return static_cast<uint32_t>(std::min(block, half_elements(layer, settings)));
+}
+
 Status refuse(const Layer& layer, const std::string& what) {
   return {Code::kInvalidArgument, "layer " + layer.name + ": " + what};
 }
@@ -145,8 +156,12 @@ class Planner {
 
   void find_residual_layers() {
     uint64_t first = 0;
+    uint64_t halves = 0;
+    bool floats = false;
     for (size_t i = 0; i < shape_.layers.size(); ++i) {
       const Layer& layer = shape_.layers[i];
+      const uint64_t half = half_elements(layer, settings_[i]);
+      elsewhere_.push_back(half > 0 ? first - halves : halves);
       const bool sparse_layer = is_sparse(row_of(layer, settings_[i]));
       const bool coded = codec_of_[i] != 0;
       const bool momentum = settings_[i].momentum > 0;
@@ -155,8 +170,9 @@ class Planner {
         if (sparse_layer) {
           plan_.layers[sparse].residual_layer = static_cast<uint32_t>(plan_.residual_layers.size());
         }
-        plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0, coded, momentum});
-        plan_.has_residual |= coded;
+        plan_.residual_layers.push_back({layer.name, layer.elements, first, sparse, 0, coded, momentum,
+                                         half > 0, first - elsewhere_.back()});
+        floats |= coded && half == 0;
       }
       if (!coded && layer.elements > 0) {
         const auto kept = static_cast<uint32_t>(plan_.residual_layers.size()) - 1;
@@ -164,7 +180,11 @@ class Planner {
             {layer.name, layer.elements, first, momentum ? kept : ExactLayer::kKeepsNothing});
       }
       first += layer.elements;
+      halves += half;
+      plan_.largest_half = std::max(plan_.largest_half, half_block(layer, settings_[i]));
     }
+    plan_.half_residuals = halves;
+    plan_.float_residuals = floats ? plan_.elements - halves : 0;
   }
 
   // The first and the last of more than two large layers are sent at a higher density.
@@ -220,9 +240,10 @@ class Planner {
     for (uint64_t done = 0; done < elements; done += step) {
       const uint64_t count = std::min(step, elements - done);
       builder_.add_block(count, plan_.codecs[codec]->max_bytes(count));
-      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), piece, codec,
-                              settings_[layer].error_feedback, momentum,
-                              clip_of(layer) * std::sqrt(static_cast<double>(count))});
+      plan_.blocks.push_back(
+          {at_, static_cast<uint32_t>(count), piece, codec, settings_[layer].error_feedback,
+           settings_[layer].residuals == ResidualType::kBfloat16, momentum,
+           clip_of(layer) * std::sqrt(static_cast<double>(count)), at_ - elsewhere_[layer]});
       if (sparse_layer) {
         plan_.pieces.back().blocks += 1;
       }
@@ -240,7 +261,7 @@ class Planner {
     while (raw_run_ > 0) {
       const uint64_t most = raw_clip_ > 0 ? std::min<uint64_t>(raw_run_, kClippedRawBlock) : raw_run_;
       const uint64_t count = builder_.add_raw(most, sizeof(float));
-      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true, raw_momentum_,
+      plan_.blocks.push_back({at_, static_cast<uint32_t>(count), kNoPiece, 0, true, false, raw_momentum_,
                               raw_clip_ * std::sqrt(static_cast<double>(count))});
       at_ += count;
       raw_run_ -= count;
@@ -253,6 +274,7 @@ class Planner {
   BucketPlan plan_;
   std::vector<uint16_t> codec_of_;   // by layer, into plan_.codecs
   std::vector<uint32_t> sparse_of_;  // by layer, into plan_.layers
+  std::vector<uint64_t> elsewhere_;  // by layer: elements before it whose residuals are of the other type
   uint64_t at_ = 0;                  // first element that is in no block yet
   float raw_momentum_ = 0;           // of the raw run
   double raw_clip_ = 0;              // likewise, as clip_of() has it
@@ -323,7 +345,10 @@ bool may_be_direct(std::span<const CodecSettings> settings) {
 uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> settings) {
   uint64_t elements = 0;
   uint64_t samples = 0;
+  uint64_t halves = 0;
   uint32_t fresh = 0;
+  uint32_t wide = 0;
+  bool floats = false;
   bool momentum = false;
   for (size_t i = 0; i < settings.size(); ++i) {
     const Layer& layer = shape.layers[i];
@@ -335,6 +360,10 @@ uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> set
     momentum |= settings[i].momentum > 0;
     samples += row.selection == Selection::kSampled ? most_samples(layer.elements) : 0;
     fresh = std::max(fresh, gathered_block(layer, settings[i]));
+    wide = std::max(wide, half_block(layer, settings[i]));
+    const uint64_t half = half_elements(layer, settings[i]);
+    halves += half;
+    floats |= row.make != nullptr && layer.elements > 0 && half == 0;
   }
   const CodecUses uses(shape, settings);
   uint64_t scratch = 0;
@@ -347,8 +376,10 @@ uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> set
     scratch += (elements / shape.nodes + kChunkAlignment + largest) * sizeof(float);
   }
   // Residual and momentum as of the last commit and of the operation in flight; samples, and a copy to sort.
-  const uint64_t arrays = (uses.instances.empty() ? 0 : 2) + (momentum ? 2 : 0);
-  return arrays * elements * sizeof(float) + 2 * samples * sizeof(uint32_t) + fresh * sizeof(float) + scratch;
+  const uint64_t residuals = halves * sizeof(uint16_t) + (floats ? (elements - halves) * sizeof(float) : 0);
+  const uint64_t velocity = momentum ? elements * sizeof(float) : 0;
+  return 2 * (residuals + velocity + samples * sizeof(uint32_t)) + (uint64_t{fresh} + wide) * sizeof(float) +
+         scratch;
 }
 
 BucketPlan make_plan(const BucketShape& shape, std::span<const CodecSettings> settings, uint64_t elements) {

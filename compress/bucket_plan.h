@@ -24,8 +24,10 @@ struct Block {
   uint32_t piece = kNoPiece;  // into BucketPlan::pieces, of sparse blocks
   uint16_t codec = 0;         // into BucketPlan::codecs; 0: raw
   bool keeps = true;          // what is not sent stays in the residual
+  bool half = false;          // which lies in Residuals::halves
   float momentum = 0;
   double clip = 0;  // most of the L2 norm of what a node's gradient adds to the result; 0: any
+  uint64_t at = 0;  // of its residual, of blocks that have a codec
 };
 
 // The part of a sparse layer inside one chunk.
@@ -58,6 +60,8 @@ struct ResidualLayer {
   uint64_t earlier = 0;          // operations committed in other buckets before
   bool residual = true;          // it is not sent exactly
   bool momentum = false;
+  bool half = false;  // the residual is in Residuals::halves
+  uint64_t at = 0;    // of the residual
 };
 
 // A layer of at least one element that is sent exactly.
@@ -77,10 +81,13 @@ struct BucketPlan {
   std::vector<SparseLayer> layers;
   std::vector<ResidualLayer> residual_layers;
   std::vector<ExactLayer> exact_layers;
-  bool has_residual = false;
+  // Elements of Residuals. Where one layer's are in fp32, so are the zeros of layers that have none.
+  uint64_t float_residuals = 0, half_residuals = 0;
+  bool has_residual() const { return float_residuals + half_residuals > 0; }
   std::vector<std::unique_ptr<BlockCodec>> codecs;  // the first is null
   uint32_t largest_coded = 0;                       // elements of the largest block that has a codec
   uint32_t largest_fresh = 0;                       // of the largest whose gradient is gathered in scratch
+  uint32_t largest_half = 0;                        // of the largest whose residual is in bf16
   bool has_momentum = false;
   uint32_t nodes = 1, node = 0;
   bool direct = false;   // shares go straight to the owner of their chunk

@@ -1,6 +1,7 @@
 #include "compress/carried.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -9,15 +10,16 @@
 
 #include "compress/accumulate.h"
 #include "compress/l8.h"
+#include "config/base/scramble.h"
 
 namespace gradwire::compress {
 namespace {
 
-constexpr size_t kCacheLine = 64;
 // Squares of fp32 values lie below this.
 constexpr double kMaxMeanSquare = 1.2e77;
 // Far beyond every warm start, far below what could overflow.
 constexpr uint64_t kMaxOperations = uint64_t{1} << 48;
+constexpr size_t kRestoredTile = 1024;  // elements
 
 // Empty where they do not lie within their memory.
 std::span<const float> run_of(const LayerState& state, const LayerValues& values) {
@@ -115,6 +117,24 @@ bool restore_values(std::span<const float> from, double factor, float* to) {
   return false;
 }
 
+bool restore_residual(std::span<const float> from, double factor, const ResidualLayer& layer,
+                      Residuals& residuals) {
+  if (!layer.half) {
+    return restore_values(from, factor, residuals.floats.data() + layer.at);
+  }
+  uint16_t* const to = residuals.halves.data() + layer.at;
+  std::array<float, kRestoredTile> tile;
+  for (size_t begin = 0; begin < from.size(); begin += kRestoredTile) {
+    const size_t count = std::min(kRestoredTile, from.size() - begin);
+    if (!restore_values(from.subspan(begin, count), factor, tile.data())) {
+      std::fill_n(to, from.size(), uint16_t{0});
+      return false;
+    }
+    narrow(std::span(tile).first(count), scramble(layer.at + begin), to + begin);
+  }
+  return true;
+}
+
 bool is_square_sum(double squares, uint64_t elements) {
   return squares >= 0 && squares <= kMaxMeanSquare * static_cast<double>(elements);
 }
@@ -162,16 +182,15 @@ std::shared_ptr<const std::vector<float>> released(FloatBuffer& buffer) {
   return std::make_shared<const std::vector<float>>(buffer.release());
 }
 
-}  // namespace
-
-FloatBuffer::FloatBuffer(uint64_t count) : count_(count) {
-  if (count == 0) {
-    return;
-  }
-  memory_.resize(count + kCacheLine / sizeof(float) - 1);
-  const auto beyond = reinterpret_cast<uintptr_t>(memory_.data()) % kCacheLine;
-  offset_ = beyond == 0 ? 0 : (kCacheLine - beyond) / sizeof(float);
+// As fp32, as which it takes the memory of both arrays of a bucket in bf16.
+std::shared_ptr<const std::vector<float>> released(std::vector<uint16_t>& halves) {
+  auto wide = std::make_shared<std::vector<float>>(halves.size());
+  widen(halves, wide->data());
+  halves = {};
+  return wide;
 }
+
+}  // namespace
 
 std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations,
                                        size_t first, size_t count) {
@@ -182,12 +201,13 @@ std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& ca
   const auto layers = std::span(plan.residual_layers).subspan(first);
   count = std::min(count, layers.size());
   state.reserve(count);
+  const size_t floats = carried.residual.floats.view().size();
   for (const ResidualLayer& layer : layers.first(count)) {
     LayerState& kept = state.emplace_back();
     kept.name = layer.name;
     kept.elements = layer.elements;
-    kept.residual = {layer.residual, nullptr, layer.first};
-    kept.velocity = {layer.momentum, nullptr, carried.residual.view().size() + layer.first};
+    kept.residual = {layer.residual, nullptr, layer.at + (layer.half ? floats : 0)};
+    kept.velocity = {layer.momentum, nullptr, carried.residual.size() + layer.first};
     kept.scale = carried.scale;
     kept.operations = layer.earlier + operations;
     if (layer.sparse == ResidualLayer::kNotSparse) {
@@ -214,18 +234,23 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
   if (state.empty()) {
     return state;
   }
-  const size_t floats = carried.residual.view().size();
-  const auto residual = released(carried.residual);
+  const size_t residuals = carried.residual.size();
+  const size_t floats = carried.residual.floats.view().size();
+  const auto residual = released(carried.residual.floats);
+  const auto widened = released(carried.residual.halves);
   const auto velocity = released(carried.velocity);
   carried.scale = 0;
-  for (LayerState& layer : state) {
+  for (size_t i = 0; i < state.size(); ++i) {
+    LayerState& layer = state[i];
+    const bool half = plan.residual_layers[i].half;
     if (layer.residual.kept) {
-      layer.residual.memory = residual;
-      layer.residual.first += carried.residual.offset();
+      layer.residual.memory = half ? widened : residual;
+      layer.residual.first =
+          half ? layer.residual.first - floats : layer.residual.first + carried.residual.floats.offset();
     }
     if (layer.velocity.kept) {
       layer.velocity.memory = velocity;
-      layer.velocity.first += carried.velocity.offset() - floats;
+      layer.velocity.first += carried.velocity.offset() - residuals;
     }
   }
   return state;
@@ -248,7 +273,7 @@ size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carrie
     const double factor = carried.scale / found[i]->scale;
     const LayerState& from = *found[i];
     if (layer.residual && from.residual.kept &&
-        !restore_values(run_of(from, from.residual), factor, carried.residual.data() + layer.first)) {
+        !restore_residual(run_of(from, from.residual), factor, layer, carried.residual)) {
       continue;
     }
     if (layer.momentum && from.velocity.kept) {

@@ -4,49 +4,25 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "compress/bucket_plan.h"
 #include "compress/owed.h"
 #include "compress/reducer.h"
+#include "compress/residuals.h"
 #include "compress/sampled.h"
 
 namespace gradwire::compress {
 
-// Zeroed and touched floats on a cache line's boundary, in a vector that can be given away.
-class FloatBuffer {
- public:
-  explicit FloatBuffer(uint64_t count);
-  FloatBuffer(FloatBuffer&&) = default;
-  FloatBuffer& operator=(FloatBuffer&&) = default;
-  FloatBuffer(const FloatBuffer&) = delete;  // a copy's boundary would be elsewhere
-  FloatBuffer& operator=(const FloatBuffer&) = delete;
-  float* data() { return memory_.data() + offset_; }
-  std::span<const float> view() const { return {memory_.data() + offset_, count_}; }
-  size_t offset() const { return offset_; }  // of the first float in what release() gives
-
-  // Afterwards it is empty, but for the offset.
-  std::vector<float> release() {
-    count_ = 0;
-    return std::exchange(memory_, {});
-  }
-
- private:
-  std::vector<float> memory_;
-  uint64_t count_;
-  size_t offset_ = 0;
-};
-
 struct Carried {
   explicit Carried(const BucketPlan& plan)
-      : residual(plan.has_residual ? plan.elements : 0),
+      : residual(plan),
         velocity(plan.has_momentum ? plan.elements : 0),
         piece_squares(plan.pieces.size()),
         layer_squares(plan.layers.size()),
         sampled(plan) {}
 
-  FloatBuffer residual;
+  Residuals residual;
   FloatBuffer velocity;               // of momentum correction
   std::vector<double> piece_squares;  // running means over committed operations, at `scale`
   std::vector<double> layer_squares;

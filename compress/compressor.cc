@@ -40,9 +40,10 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
     : plan_(make_plan(shape, settings, elements)),
       name_(common_codec(settings)),
       carried_(plan_),
-      next_(plan_.has_residual ? elements : 0),
+      next_(plan_),
       next_velocity_(plan_.has_momentum ? elements : 0),
       fresh_(plan_.largest_fresh),
+      wide_(plan_.largest_half),
       collected_(plan_),
       records_(plan_.blocks.size()),
       aimed_(plan_.layers.size()),
@@ -198,8 +199,14 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, const Sources& source
   input.locals = sources.locals;
   input.first = block.first;
   input.elements = block.elements;
-  input.next = next_.data() + block.first;
-  input.residual = carried_.residual.data() + block.first;
+  if (block.half) {
+    widen(std::span(carried_.residual.halves).subspan(block.at, block.elements), wide_.data());
+    input.residual = wide_.data();
+    input.next = wide_.data();
+  } else {
+    input.residual = carried_.residual.floats.data() + block.at;
+    input.next = next_.floats.data() + block.at;
+  }
   input.stream = scramble((earlier_ + stats_.operations) * plan_.blocks.size() + index);
   if (factor_ != 1.0F) {
     multiply(input.residual, factor_, input.next, block.elements);
@@ -226,6 +233,11 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, const Sources& source
   if (done.ok() && !block.keeps) {
     std::fill_n(input.next, block.elements, 0.0F);
     record.residual_sum = 0;
+  }
+  if (done.ok() && block.half) {
+    // Other bits on every node, so that their errors do not add up.
+    const uint64_t key = scramble(input.stream + plan_.node + 1);
+    narrow(std::span(wide_).first(block.elements), key, next_.halves.data() + block.at);
   }
   return done;
 }

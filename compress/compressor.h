@@ -24,7 +24,9 @@ class Compressor final : public BucketReducer {
   std::string_view codec_name() const override { return name_; }
   uint64_t wire_variant() const override { return plan_.wire_variant; }
   CompressionStats stats() const override { return stats_; }
-  std::span<const float> residual() const override { return carried_.residual.view(); }
+  std::span<const float> residual() const override {
+    return plan_.half_residuals > 0 ? std::span<const float>() : carried_.residual.floats.view();
+  }
   void abandon() override {}
 
   Status begin(const OperationSettings& settings) override;
@@ -72,9 +74,10 @@ class Compressor final : public BucketReducer {
   BucketPlan plan_;
   std::string_view name_;
   Carried carried_;
-  FloatBuffer next_;
+  Residuals next_;
   FloatBuffer next_velocity_;
-  std::vector<float> fresh_;  // a block's gradient, where its norm is wanted
+  std::vector<float> fresh_;  // a block's gradient, where it is clipped or its norm is wanted
+  std::vector<float> wide_;   // a block's residual, where it lies in bf16
   Owed owed_;
   std::vector<float> owing_;  // a block of what is owed, and of what it is sent with
   CollectedShares collected_;

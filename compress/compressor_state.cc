@@ -20,9 +20,8 @@ std::vector<LayerState> Compressor::describe_state(size_t first, size_t count) c
   std::vector<LayerState> state = compress::describe_state(plan_, carried_, stats_.operations, first, count);
   const size_t own = carried_.scale > 0 ? plan_.residual_layers.size() : 0;
   if (state.size() < count) {
-    std::vector<LayerState> owed =
-        owed_.described(carried_.residual.view().size() + carried_.velocity.view().size(),
-                        first - std::min(first, own), count - state.size());
+    std::vector<LayerState> owed = owed_.described(carried_.residual.size() + carried_.velocity.view().size(),
+                                                   first - std::min(first, own), count - state.size());
     std::move(owed.begin(), owed.end(), std::back_inserter(state));
   }
   return state;
@@ -33,8 +32,7 @@ size_t Compressor::restore_state(std::span<const LayerState> state) {
     return 0;
   }
   const size_t restored = compress::restore_state(state, plan_, carried_, owed_, earlier_);
-  const auto residual = carried_.residual.view();
-  stats_.residual_norm = std::sqrt(square_sum(residual.data(), residual.size()) + owed_.square_sum());
+  stats_.residual_norm = std::sqrt(carried_.residual.square_sum() + owed_.square_sum());
   stats_.warm_stage = warm_stage();
   if (owed_.any()) {
     uint32_t largest = 0;
@@ -47,22 +45,16 @@ size_t Compressor::restore_state(std::span<const LayerState> state) {
 }
 
 uint64_t Compressor::kept_floats() const {
-  return carried_.residual.view().size() + carried_.velocity.view().size() + owed_.floats();
+  return carried_.residual.size() + carried_.velocity.view().size() + owed_.floats();
 }
 
 void Compressor::copy_kept(uint64_t from, std::span<float> to) const {
-  std::vector<std::span<const float>> parts = {carried_.residual.view(), carried_.velocity.view()};
-  const auto owed = owed_.values();
-  parts.insert(parts.end(), owed.begin(), owed.end());
-  for (const std::span<const float> part : parts) {
-    if (from < part.size()) {
-      const auto run = part.subspan(from, std::min(to.size(), part.size() - from));
-      std::copy(run.begin(), run.end(), to.begin());
-      to = to.subspan(run.size());
-      from = 0;
-    } else {
-      from -= part.size();
-    }
+  KeptWindow window(from, to);
+  window.pass(carried_.residual.floats.view());
+  window.pass(std::span(carried_.residual.halves));
+  window.pass(carried_.velocity.view());
+  for (const std::span<const float> run : owed_.values()) {
+    window.pass(run);
   }
 }
 

@@ -20,4 +20,8 @@ void narrow_bf16(const float* values, float divisor, std::byte* out, size_t coun
   cpu::kernels().narrow_bf16(values, divisor, out, count);
 }
 
+void narrow_bf16_by_chance(const float* values, uint64_t key, std::byte* out, size_t count) {
+  cpu::kernels().narrow_bf16_by_chance(values, key, out, count);
+}
+
 }  // namespace gradwire::compress

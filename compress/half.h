@@ -5,6 +5,7 @@
 // value with subnormal ones.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -56,7 +57,23 @@ struct Bfloat16 {
     const uint32_t nan = (bits >> 16) | 0x40;
     return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
   }
+
+  // Of a finite value, to either neighbour, so that 16 random bits make the mean of the results the value.
+  // What bf16 has is kept as it is, and nothing becomes larger than the largest finite value.
+  static uint16_t narrow_by_chance(float value, uint32_t random) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const uint32_t magnitude = std::min((bits & 0x7fffffff) + random, 0x7f7fffffU);
+    return static_cast<uint16_t>((bits >> 16 & 0x8000) | magnitude >> 16);
+  }
 };
+
+// The n-th random word of a key: MurmurHash3's finalizer (Appleby), with more of the key half-way.
+constexpr uint32_t random_word(uint64_t key, uint32_t n) {
+  uint32_t x = n * 0x9e3779b9U + static_cast<uint32_t>(key);
+  x = (x ^ x >> 16) * 0x85ebca6bU + static_cast<uint32_t>(key >> 32);
+  x = (x ^ x >> 13) * 0xc2b2ae35U;
+  return x ^ x >> 16;
+}
 
 // out[i] = the fp32 of the i-th of `count` 16-bit floats; each is read once.
 void widen_fp16(const std::byte* from, float* out, size_t count);
@@ -65,5 +82,7 @@ void widen_bf16(const std::byte* from, float* out, size_t count);
 // Writes 2 bytes an element at `out`: values[i] / divisor, rounded.
 void narrow_fp16(const float* values, float divisor, std::byte* out, size_t count);
 void narrow_bf16(const float* values, float divisor, std::byte* out, size_t count);
+// The same undivided, rounded by chance: elements i and i + 16 of every 32 share a random word of the key.
+void narrow_bf16_by_chance(const float* values, uint64_t key, std::byte* out, size_t count);
 
 }  // namespace gradwire::compress

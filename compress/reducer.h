@@ -47,6 +47,9 @@ enum class NormOf : uint8_t { kSum, kGradient };
 // Of the codecs that offer the choice. Stochastic rounding has no bias, but twice the mean square of the
 // error.
 enum class Rounding : uint8_t { kNearest, kStochastic };
+// In what a layer's residual lies between operations. bf16 takes half the memory, and is rounded to by
+// chance.
+enum class ResidualType : uint8_t { kFloat32, kBfloat16 };
 // How the density of a sparse layer comes down from dense to its target: 25%, 6.25%, ... in stages; or, after
 // a fifth of its operations, from 25% by the same factor in each.
 enum class WarmStart : uint8_t { kStages, kExponential };
@@ -66,8 +69,9 @@ struct CodecSettings {
   WarmStart warm_start = WarmStart::kStages;
   NormChoice norm = NormChoice::kPrevious;
   Rounding rounding = Rounding::kNearest;
-  uint32_t steps_per_octave = 8;                  // of l8: 8 or 16
-  bool error_feedback = true;                     // false: what a step does not send is lost
+  uint32_t steps_per_octave = 8;  // of l8: 8 or 16
+  bool error_feedback = true;     // false: what a step does not send is lost
+  ResidualType residuals = ResidualType::kFloat32;
   ThresholdScope scope = ThresholdScope::kLayer;  // of dropping
   NormOf norm_of = NormOf::kSum;
   // The norm is over elements that are not zero, in this step: for embeddings, most of whose rows have no
@@ -219,7 +223,8 @@ class BucketReducer {
   virtual CompressionStats stats() const = 0;
 
   // The committed residual by element of the bucket, in sum units of the last committed scale; empty for
-  // reducers without residual. Elements of exactly sent layers stay zero. Valid until the next commit.
+  // reducers without residual, and where a layer has it in bf16. Elements of exactly sent layers stay zero.
+  // Valid until the next commit.
   virtual std::span<const float> residual() const { return {}; }
 
   // What would be lost with this reducer, by layer: taken at the end of its life, after which there is no

@@ -23,6 +23,7 @@ constexpr std::string_view kCodecs[] = {"none",   "fp16", "bf16", "l8",   "int8"
 constexpr std::string_view kNorms[] = {"previous", "current"};
 constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
 constexpr std::string_view kSteps[] = {"8", "16"};
+constexpr std::string_view kResiduals[] = {"fp32", "bf16"};
 constexpr std::string_view kSwitch[] = {"on", "off"};
 constexpr std::string_view kNormsOf[] = {"sum", "gradient"};
 constexpr std::string_view kWarmStarts[] = {"stages", "exponential"};
@@ -414,6 +415,9 @@ constexpr Option kOptions[] = {
      "stages: dense, 25%, 6.25%, 1.56%, 0.4%, 0.1% until the target is reached. exponential: a fifth of "
      "warm_start_steps dense, then from 25% down by the same factor in every step.",
      FIELD(compression.defaults.warm_start)},
+    {"compression.residuals", Type::kChoice, 0, 0, kResiduals, "bf16", "",
+     "What residuals are kept in from step to step: bf16 takes half the memory; its rounding has no bias.",
+     FIELD(compression.defaults.residuals)},
     {"compression.rules",
      Type::kRules,
      0,

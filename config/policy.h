@@ -30,6 +30,7 @@ struct PolicySettings {
   double momentum = 0;                    // momentum correction; 0 = none
   double clip_norm = 0;                   // of the result, by layer; 0 = no clipping
   std::string warm_start = "stages";      // stages, exponential
+  std::string residuals = "fp32";         // fp32, bf16
   bool operator==(const PolicySettings&) const = default;
 };
 
@@ -51,6 +52,7 @@ struct PolicyOverrides {
   std::optional<double> momentum;
   std::optional<double> clip_norm;
   std::optional<std::string> warm_start;
+  std::optional<std::string> residuals;
   bool operator==(const PolicyOverrides&) const = default;
 };
 
@@ -94,6 +96,7 @@ void for_each_policy_setting(Visit visit) {
   visit("momentum", &PolicySettings::momentum, &PolicyOverrides::momentum);
   visit("clip_norm", &PolicySettings::clip_norm, &PolicyOverrides::clip_norm);
   visit("warm_start", &PolicySettings::warm_start, &PolicyOverrides::warm_start);
+  visit("residuals", &PolicySettings::residuals, &PolicyOverrides::residuals);
 }
 
 }  // namespace gradwire::config

@@ -230,6 +230,42 @@ inline void narrow_bf16(const float* values, float divisor, std::byte* out, size
   plain::narrow_bf16(values + i, divisor, out + 2 * i, count - i);
 }
 
+// random_word() of half.h.
+HWY_INLINE VU random_words(uint64_t key, size_t first) {
+  const DU du;
+  const auto low = static_cast<uint32_t>(key);
+  const auto high = static_cast<uint32_t>(key >> 32);
+  VU x = hn::Mul(hn::Iota(du, static_cast<uint32_t>(first)), hn::Set(du, 0x9e3779b9U));
+  x = hn::Add(x, hn::Set(du, low));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, 0x85ebca6bU));
+  x = hn::Add(x, hn::Set(du, high));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<13>(x)), hn::Set(du, 0xc2b2ae35U));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+HWY_INLINE void narrow_by_chance(const float* values, VU random, std::byte* out) {
+  const DU du;
+  const VU bits = hn::BitCast(du, hn::LoadU(DF(), values));
+  const VU sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000));
+  const VU magnitude = hn::Add(hn::And(bits, hn::Set(du, 0x7fffffff)), random);
+  const VU most = hn::Min(magnitude, hn::Set(du, 0x7f7fffff));
+  store_halves(hn::Or(sign, hn::ShiftRight<16>(most)), out);
+}
+
+inline void narrow_bf16_by_chance(const float* values, uint64_t key, std::byte* out, size_t count) {
+  static_assert(16 % kLanes == 0);
+  const VU low = hn::Set(DU(), 0xffff);
+  size_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    for (size_t j = i; j < i + 16; j += kLanes) {
+      const VU word = random_words(key, j - i / 2);
+      narrow_by_chance(values + j, hn::And(word, low), out + 2 * j);
+      narrow_by_chance(values + j + 16, hn::ShiftRight<16>(word), out + 2 * (j + 16));
+    }
+  }
+  plain::narrow_by_chance_from(values, key, out, i, count);
+}
+
 }  // namespace gradwire::compress::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

@@ -45,6 +45,7 @@ constexpr Kernels kTable = {
     .widen_bf16 = widen_bf16,
     .narrow_fp16 = narrow_fp16,
     .narrow_bf16 = narrow_bf16,
+    .narrow_bf16_by_chance = narrow_bf16_by_chance,
 };
 
 }  // namespace gradwire::compress::cpu::HWY_NAMESPACE

@@ -77,6 +77,7 @@ struct Kernels {
   void (*widen_bf16)(const std::byte* from, float* out, size_t count);
   void (*narrow_fp16)(const float* values, float divisor, std::byte* out, size_t count);
   void (*narrow_bf16)(const float* values, float divisor, std::byte* out, size_t count);
+  void (*narrow_bf16_by_chance)(const float* values, uint64_t key, std::byte* out, size_t count);
 };
 
 // The fastest that this processor runs; chosen at the first call. Thread-safe.

@@ -166,6 +166,18 @@ void narrow_bf16(const float* values, float divisor, std::byte* out, size_t coun
   }
 }
 
+void narrow_by_chance_from(const float* values, uint64_t key, std::byte* out, size_t begin, size_t count) {
+  for (size_t i = begin; i < count; ++i) {
+    const uint32_t word = random_word(key, static_cast<uint32_t>(i / 32 * 16 + i % 16));
+    const uint32_t random = i % 32 < 16 ? word & 0xffff : word >> 16;
+    store(out + 2 * i, Bfloat16::narrow_by_chance(values[i], random));
+  }
+}
+
+void narrow_bf16_by_chance(const float* values, uint64_t key, std::byte* out, size_t count) {
+  narrow_by_chance_from(values, key, out, 0, count);
+}
+
 }  // namespace plain
 
 const Kernels& reference() {
@@ -190,6 +202,7 @@ const Kernels& reference() {
       .widen_bf16 = plain::widen_bf16,
       .narrow_fp16 = plain::narrow_fp16,
       .narrow_bf16 = plain::narrow_bf16,
+      .narrow_bf16_by_chance = plain::narrow_bf16_by_chance,
   };
   return kPlain;
 }

@@ -34,6 +34,7 @@ void widen_fp16(const std::byte* from, float* out, size_t count);
 void widen_bf16(const std::byte* from, float* out, size_t count);
 void narrow_fp16(const float* values, float divisor, std::byte* out, size_t count);
 void narrow_bf16(const float* values, float divisor, std::byte* out, size_t count);
+void narrow_bf16_by_chance(const float* values, uint64_t key, std::byte* out, size_t count);
 
 // For the tails of vectorised loops. The sum of element `i` of a hop or a scan.
 inline float local_sum(float value, std::span<const void* const> locals, uint64_t at) {
@@ -49,6 +50,8 @@ inline double total(const double* partials) {
   }
   return sum;
 }
+// Elements from `begin` on.
+void narrow_by_chance_from(const float* values, uint64_t key, std::byte* out, size_t begin, size_t count);
 // Fields from `begin` on; position[begin - 1] is final.
 bool join_lows_from(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t begin,
                     size_t count);

@@ -17,6 +17,8 @@ compress::CodecSettings codec_settings(const config::PolicySettings& policy) {
       policy.rounding == "stochastic" ? compress::Rounding::kStochastic : compress::Rounding::kNearest;
   settings.steps_per_octave = policy.steps_per_octave == "16" ? 16 : 8;
   settings.error_feedback = policy.error_feedback != "off";
+  settings.residuals =
+      policy.residuals == "bf16" ? compress::ResidualType::kBfloat16 : compress::ResidualType::kFloat32;
   settings.scope = policy.threshold_scope == "bucket" ? compress::ThresholdScope::kBucket
                                                       : compress::ThresholdScope::kLayer;
   settings.norm_of = policy.norm_of == "gradient" ? compress::NormOf::kGradient : compress::NormOf::kSum;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -96,6 +97,38 @@ TEST(Bfloat16, WhatRoundsBeyondTheLargestValueIsInfinity) {
   EXPECT_EQ(Bfloat16::narrow(from_bits(0x7f7f7fff)), 0x7f7f);
   EXPECT_EQ(Bfloat16::narrow(from_bits(0x7f7f8000)), 0x7f80);
   EXPECT_EQ(Bfloat16::narrow(std::numeric_limits<float>::max()), 0x7f80);
+}
+
+TEST(Bfloat16, ByChanceIsEitherNeighbourAndTheValueInTheMean) {
+  std::vector<uint16_t> halves(100'000);
+  for (const float value : {1.0F / 3, -1.0F / 3, 1e-39F, 0x1.01p100F}) {
+    const std::vector<float> values(halves.size(), value);
+    narrow_bf16_by_chance(values.data(), 7, reinterpret_cast<std::byte*>(halves.data()), halves.size());
+    const auto [low, high] = std::minmax_element(halves.begin(), halves.end());
+    ASSERT_EQ(*high, *low + 1);
+    double sum = 0;
+    for (const uint16_t half : halves) {
+      sum += static_cast<double>(Bfloat16::widen(half));
+    }
+    const double gap = std::abs(static_cast<double>(Bfloat16::widen(*high) - Bfloat16::widen(*low)));
+    const auto count = static_cast<double>(halves.size());
+    ASSERT_NEAR(sum / count, static_cast<double>(value), 5 * 0.5 * gap / std::sqrt(count)) << value;
+  }
+}
+
+TEST(Bfloat16, ByChanceKeepsWhatItHasAndStaysFinite) {
+  std::vector<float> values;
+  for (uint32_t bits = 0; bits < 0x7f80; ++bits) {
+    values.push_back(Bfloat16::widen(static_cast<uint16_t>(bits)));
+    values.push_back(-values.back());
+  }
+  std::vector<uint16_t> halves(values.size());
+  narrow_bf16_by_chance(values.data(), 1, reinterpret_cast<std::byte*>(halves.data()), halves.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(halves[i], std::bit_cast<uint32_t>(values[i]) >> 16);
+  }
+  EXPECT_EQ(Bfloat16::narrow_by_chance(std::numeric_limits<float>::max(), 0xffff), 0x7f7f);
+  EXPECT_EQ(Bfloat16::narrow_by_chance(-std::numeric_limits<float>::max(), 0xffff), 0xff7f);
 }
 
 TEST(Halves, NanOfAnyPayloadStaysNan) {

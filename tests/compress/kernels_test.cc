@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "config/base/scramble.h"
 #include "kernel_inputs.h"
 
 namespace gradwire::compress::cpu {
@@ -95,6 +96,12 @@ TEST(Kernels, SixteenBitFloatsHaveTheBitsOfTheReference) {
           (table.*member)(&values[1], 3.0F, actual.data() + 1, count);
           ASSERT_EQ(actual, expected);
         }
+        std::vector<std::byte> expected(2 * count + 2);
+        auto actual = expected;
+        const uint64_t key = scramble(count);
+        reference().narrow_bf16_by_chance(&values[1], key, expected.data() + 1, count);
+        table.narrow_bf16_by_chance(&values[1], key, actual.data() + 1, count);
+        ASSERT_EQ(actual, expected) << count;
       }
     }
   });

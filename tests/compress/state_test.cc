@@ -328,6 +328,17 @@ TEST(LayerState, RandomRoundingGoesOnBitByBit) {
   expect_going_on(shape_of({20000, 50}, 1, 70000), std::vector<CodecSettings>(2, settings));
 }
 
+TEST(LayerState, OfResidualsInBf16GoesOnBitByBit) {
+  for (const char* const name : {"laco", "lads", "topk", "dropping", "l8"}) {
+    std::vector<CodecSettings> settings(4, codec(name, 0.02, 3));
+    settings[0].residuals = ResidualType::kBfloat16;
+    settings[2].residuals = ResidualType::kBfloat16;
+    settings[2].momentum = 0.9;
+    SCOPED_TRACE(name);
+    expect_going_on(shape_of({20000, 50, 3000, 4000}, 1, 70000), settings);
+  }
+}
+
 TEST(LayerState, HasTheMomentumOfExactLayersToo) {
   std::vector<CodecSettings> settings(3, codec("none"));
   settings[1].momentum = 0.9;

@@ -20,8 +20,8 @@ constexpr std::string_view kSeeds[] = {
     "compression.rules=[{match: '*', codec: l8, density: 0.5}]",
     R"({"version":1,"defaults":{"codec":"l8","density":0.01,"edge_density_factor":4.0,"dense_below":2048,)"
     R"("density_cap":4.0,"warm_start_steps":100,"norm":"previous","rounding":"nearest",)"
-    R"("steps_per_octave":"8","error_feedback":"on","threshold_scope":"layer","norm_of":"sum",)"
-    R"("sparse_rows":"off","momentum":0,"clip_norm":0,"warm_start":"stages"},)"
+    R"("steps_per_octave":"8","error_feedback":"on","residuals":"fp32","threshold_scope":"layer",)"
+    R"("norm_of":"sum","sparse_rows":"off","momentum":0,"clip_norm":0,"warm_start":"stages"},)"
     R"("rules":[{"match":"*","codec":"none"}]})",
 };
 constexpr std::string_view kTokens[] = {

@@ -41,8 +41,9 @@ CompressionPolicy example() {
   policy.rules[0].match = "*.bias";
   policy.rules[0].set.codec = "none";
   policy.rules[1].match = "embed*";
-  policy.rules[1].set = {"lads", 1e-4,  1.5,      1ULL << 40, 1000.0, 0U,  "current", "stochastic",
-                         "16",   "off", "bucket", "gradient", "on",   0.9, 2.5,       "exponential"};
+  policy.rules[1].set = {"lads",    1e-4,         1.5,  1ULL << 40,    1000.0,   0U,
+                         "current", "stochastic", "16", "off",         "bucket", "gradient",
+                         "on",      0.9,          2.5,  "exponential", "bf16"};
   policy.rules[2].match = "*";
   policy.rules[2].set.density = 0.1;
   return policy;
@@ -53,8 +54,9 @@ TEST(Policy, TheFirstRuleThatMatchesOverridesTheDefaults) {
   PolicySettings bias = policy.defaults;
   bias.codec = "none";
   EXPECT_EQ(resolve_policy(policy, "embed.bias"), bias);
-  const PolicySettings embed{"lads", 1e-4,  1.5,      1ULL << 40, 1000.0, 0,   "current", "stochastic",
-                             "16",   "off", "bucket", "gradient", "on",   0.9, 2.5,       "exponential"};
+  const PolicySettings embed{"lads",    1e-4,         1.5,  1ULL << 40,    1000.0,   0,
+                             "current", "stochastic", "16", "off",         "bucket", "gradient",
+                             "on",      0.9,          2.5,  "exponential", "bf16"};
   EXPECT_EQ(resolve_policy(policy, "embed.weight"), embed);
   EXPECT_EQ(resolve_policy(policy, "fc").density, 0.1);
   EXPECT_EQ(resolve_policy(policy, "fc").codec, "laco");

@@ -44,6 +44,20 @@ TEST(Policy, OfFinerStepsChangesTheBytes) {
   EXPECT_NE(make_reducer(manifest(), {2, 1, 130048}, policy).value()->wire_variant(), coarse);
 }
 
+TEST(Policy, OfResidualsInBf16ChargesHalfOfThem) {
+  config::CompressionPolicy policy;
+  policy.defaults.codec = "laco";
+  const BucketPlace place{2, 1, 130048};
+  const uint64_t floats = residual_bytes(manifest(), place, policy);
+  policy.rules.resize(1);
+  policy.rules[0].match = "weight";
+  policy.rules[0].set.residuals = "bf16";
+  // Of the weights' two residuals, less what a block of them takes while it is summed.
+  EXPECT_EQ(residual_bytes(manifest(), place, policy), floats - 2 * 2 * 10000 + 4 * 10000);
+  EXPECT_EQ(make_reducer(manifest(), place, policy).value()->stats().residual_bytes,
+            residual_bytes(manifest(), place, policy));
+}
+
 TEST(Plan, IsDirectOnlyWhereSharesCanBeSummedAtTheirOwner) {
   config::CompressionPolicy policy;
   policy.defaults.codec = "laco";

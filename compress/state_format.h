@@ -33,7 +33,8 @@ struct StateSection {
 
 class StateWriter {
  public:
-  // Layers may lack their values until wants() asks for them. A layer has a residual or a velocity, or both.
+  // Layers may lack their values until wants() asks for them. A layer has a residual, a velocity, both, or
+  // nothing but what is known of its controllers.
   StateWriter(const StateOrigin& origin, std::vector<StateSection> sections);
 
   uint64_t total_bytes() const { return total_; }

@@ -25,7 +25,8 @@ inline constexpr size_t kPieceBytes = 16;
 inline constexpr size_t kCrcBytes = 4;
 inline constexpr size_t kEndBytes = 8;
 
-// Bits of a layer's contents, which follow it in this order.
+// Bits of a layer's contents, which follow it in this order. Neither: it was sent exactly in the end, and its
+// controllers wait for times when it is not.
 inline constexpr uint32_t kHasResidual = 1;
 inline constexpr uint32_t kHasVelocity = 2;
 

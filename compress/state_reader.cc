@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -147,10 +148,11 @@ Status StateReader::header() {
   }
   const auto version = numbers.next<uint32_t>();
   if (version < layout::kOldestVersion || version > layout::kVersion) {
-    return Status(Code::kUnsupported, "the compression state has version " + std::to_string(version) +
-                                          " and this gradwired reads versions " +
-                                          std::to_string(layout::kOldestVersion) + " to " +
-                                          std::to_string(layout::kVersion) + ": update gradwired");
+    return Status(Code::kUnsupported,
+                  "the compression state has version " + std::to_string(version) +
+                      " and this gradwired reads versions " + std::to_string(layout::kOldestVersion) +
+                      " to " + std::to_string(layout::kVersion) + ": " +
+                      (version > layout::kVersion ? "update gradwired" : "take another copy of it"));
   }
   layer_bytes_ = version == 1 ? layout::kLayerBytesOfVersion1 : layout::kLayerBytes;
   const auto payload = numbers.next<uint64_t>();
@@ -235,12 +237,14 @@ Status StateReader::layer() {
   }
   // Version 1 has a zero there, and residuals only.
   constexpr uint32_t kBoth = layout::kHasResidual | layout::kHasVelocity;
-  if (old ? contents != 0 : contents == 0 || contents > kBoth) {
-    return damaged("the contents of the layer after it are " + hex(contents) + " and should be " +
-                   (old ? hex(uint32_t{0}) : "1 (residual), 2 (momentum) or 3 (both)"));
+  if (contents > (old ? 0 : kBoth)) {
+    return damaged("the contents of the layer after it are " + hex(contents) + " and should be 0" +
+                   (old ? "" : " (none), 1 (residual), 2 (momentum) or 3 (both)"));
   }
-  const uint64_t arrays = contents == kBoth ? 2 : 1;
-  const uint64_t left = offset_ > end_ ? 0 : (end_ - offset_) / sizeof(float) / arrays;
+  const auto arrays = old ? 1U : static_cast<uint32_t>(std::popcount(contents));
+  const uint64_t left = arrays == 0      ? layout::kMaxElements
+                        : offset_ > end_ ? 0
+                                         : (end_ - offset_) / sizeof(float) / arrays;
   if (reserved != 0 || name == 0 || name > layout::kMaxName || elements == 0 ||
       elements > std::min(left, layout::kMaxElements) || pieces > layout::kMaxPieces) {
     return damaged("the layer after it has a name of " + std::to_string(name) + " bytes, " +
@@ -269,7 +273,8 @@ Status StateReader::layer_name() {
   layer.squares = numbers.next<double>();
   layer.operations = numbers.next<uint64_t>();
   layer.pieces.resize(numbers.next<uint32_t>());
-  if (const auto contents = numbers.next<uint32_t>(); contents != 0) {
+  const auto contents = numbers.next<uint32_t>();
+  if (layer_bytes_ != layout::kLayerBytesOfVersion1) {
     layer.residual.kept = (contents & layout::kHasResidual) != 0;
     layer.velocity.kept = (contents & layout::kHasVelocity) != 0;
     layer.threshold = numbers.next<float>();
@@ -289,7 +294,11 @@ Status StateReader::layer_name() {
     return damaged("its numbers make no sense");
   }
   section_layers_left_ -= 1;
-  expect_values();
+  if (current().residual.kept || current().velocity.kept) {
+    expect_values();
+  } else {
+    next_record();
+  }
   return ok_status();
 }
 
@@ -322,8 +331,8 @@ Status StateReader::values_crc() {
   LayerState& layer = current();
   const bool residual = layer.residual.kept && layer.residual.memory == nullptr;
   const std::string what = residual ? "residual" : "momentum";
-  if (load<uint32_t>(part_.data()) != values_crc_) {
-    return damaged("the checksum of its " + what + " does not fit");
+  if (const auto crc = load<uint32_t>(part_.data()); crc != values_crc_) {
+    return damaged("the checksum of its " + what + " " + is_not(crc, values_crc_));
   }
   if (max_magnitude(values_.data(), values_.size()) >= 0x7f800000) {
     return damaged("its " + what + " is not finite");
@@ -341,11 +350,15 @@ Status StateReader::values_crc() {
 
 Status StateReader::end() {
   Numbers numbers(part_);
-  if (numbers.next<uint32_t>() != layout::kEndMark || numbers.next<uint32_t>() != all_crc_) {
-    return damaged("its end does not fit what is before it");
+  if (const auto mark = numbers.next<uint32_t>(); mark != layout::kEndMark) {
+    return damaged("the mark of its end " + is_not(mark, layout::kEndMark));
+  }
+  if (const auto crc = numbers.next<uint32_t>(); crc != all_crc_) {
+    return damaged("the checksum of all of it " + is_not(crc, all_crc_));
   }
   if (layers_left_ != 0 || offset_ != end_) {
-    return damaged("it has another length than its header says");
+    return damaged("it ends at byte " + std::to_string(offset_) + " with " + std::to_string(layers_left_) +
+                   " of its layers missing, and should end at byte " + std::to_string(end_) + " with none");
   }
   expect(Stage::kDone, 0);
   return ok_status();

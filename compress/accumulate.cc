@@ -39,4 +39,10 @@ double square_sum(const float* values, size_t count) {
   return cpu::plain::total(partial.data());
 }
 
+double magnitude_sum(const float* values, size_t count) {
+  std::array<double, cpu::kPartials> partial{};
+  cpu::kernels().add_magnitudes(values, count, partial.data());
+  return cpu::plain::total(partial.data());
+}
+
 }  // namespace gradwire::compress

@@ -24,5 +24,7 @@ uint32_t max_magnitude(const float* values, size_t count);
 // The sum of squares in 16 fp64 partials by index mod 16, added in index order: the same for every
 // instruction set. A sum over finite fp32 values is finite, so it also tells whether all were.
 double square_sum(const float* values, size_t count);
+// The same of their magnitudes.
+double magnitude_sum(const float* values, size_t count);
 
 }  // namespace gradwire::compress

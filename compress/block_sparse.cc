@@ -6,7 +6,6 @@
 
 #include "compress/accumulate.h"
 #include "compress/bitmap.h"
-#include "compress/codecs/magnitudes.h"
 #include "compress/cpu/fused.h"
 #include "compress/elias_fano.h"
 #include "compress/geometry.h"

@@ -95,16 +95,24 @@ inline uint32_t max_magnitude(const float* values, size_t count) {
   return HWY_MAX(largest_lane(hn::Max(a, b)), plain::max_magnitude(values + i, count - i));
 }
 
-// The partial sums of squares, in registers. Vector number v of a group belongs to the partials from
-// v * kLanes mod 16 on.
-class Squares {
+struct SquareOf {
+  HWY_INLINE VD operator()(VD value) const { return hn::Mul(value, value); }
+};
+struct MagnitudeOf {
+  HWY_INLINE VD operator()(VD value) const { return hn::Abs(value); }
+};
+
+// The partial sums of squares or magnitudes, in registers. Vector number v of a group belongs to the partials
+// from v * kLanes mod 16 on.
+template <class Of>
+class Sums {
  public:
-  Squares() {
+  Sums() {
     for (VD& sum : sums_) {
       sum = hn::Zero(DD());
     }
   }
-  explicit Squares(const double* partials) {
+  explicit Sums(const double* partials) {
     for (size_t i = 0; i < kVectors; ++i) {
       sums_[i] = hn::LoadU(DD(), partials + i * kDoubles);
     }
@@ -116,8 +124,8 @@ class Squares {
     constexpr size_t kFirst = (2 * V) % kVectors;
     const VD low = hn::PromoteTo(DD(), hn::LowerHalf(half, value));
     const VD high = hn::PromoteTo(DD(), hn::UpperHalf(half, value));
-    sums_[kFirst] = hn::Add(sums_[kFirst], hn::Mul(low, low));
-    sums_[kFirst + 1] = hn::Add(sums_[kFirst + 1], hn::Mul(high, high));
+    sums_[kFirst] = hn::Add(sums_[kFirst], Of()(low));
+    sums_[kFirst + 1] = hn::Add(sums_[kFirst + 1], Of()(high));
   }
 
   void store(double* partials) const {
@@ -132,18 +140,32 @@ class Squares {
   VD sums_[kVectors];
 };
 
-inline void add_squares(const float* values, size_t count, double* partials) {
+using Squares = Sums<SquareOf>;
+
+// Over whole groups; returns how many elements those were.
+template <class Of>
+HWY_INLINE size_t add_groups(const float* values, size_t count, double* partials) {
   const DF df;
-  Squares squares(partials);
+  Sums<Of> sums(partials);
   size_t i = 0;
   for (; i + kGroup <= count; i += kGroup) {
-    squares.add<0>(hn::LoadU(df, values + i));
-    squares.add<1>(hn::LoadU(df, values + i + kLanes));
-    squares.add<2>(hn::LoadU(df, values + i + 2 * kLanes));
-    squares.add<3>(hn::LoadU(df, values + i + 3 * kLanes));
+    sums.template add<0>(hn::LoadU(df, values + i));
+    sums.template add<1>(hn::LoadU(df, values + i + kLanes));
+    sums.template add<2>(hn::LoadU(df, values + i + 2 * kLanes));
+    sums.template add<3>(hn::LoadU(df, values + i + 3 * kLanes));
   }
-  squares.store(partials);
+  sums.store(partials);
+  return i;
+}
+
+inline void add_squares(const float* values, size_t count, double* partials) {
+  const size_t i = add_groups<SquareOf>(values, count, partials);
   plain::add_squares(values + i, count - i, partials);
+}
+
+inline void add_magnitudes(const float* values, size_t count, double* partials) {
+  const size_t i = add_groups<MagnitudeOf>(values, count, partials);
+  plain::add_magnitudes(values + i, count - i, partials);
 }
 
 HWY_INLINE VU load_halves(const std::byte* from) {

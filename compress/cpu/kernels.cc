@@ -32,6 +32,7 @@ constexpr Kernels kTable = {
     .add_bytes = add_bytes,
     .max_magnitude = max_magnitude,
     .add_squares = add_squares,
+    .add_magnitudes = add_magnitudes,
     .l8_encode = l8_encode,
     .l8_decode_add = l8_decode_add,
     .l8_decode_scaled = l8_decode_scaled,

@@ -11,7 +11,7 @@
 
 namespace gradwire::compress::cpu {
 
-// Sums of squares by index mod 16.
+// Sums of squares, or of magnitudes, by index mod 16.
 inline constexpr size_t kPartials = 16;
 
 // A hop over one block of at most kFusedBlock elements: S = ((D(arrived) + residual) + g1) + ...
@@ -52,6 +52,7 @@ struct Kernels {
   void (*add_bytes)(const std::byte* bytes, const float* a, float* out, size_t count);
   uint32_t (*max_magnitude)(const float* values, size_t count);
   void (*add_squares)(const float* values, size_t count, double* partials);
+  void (*add_magnitudes)(const float* values, size_t count, double* partials);
 
   // compress/l8.h
   void (*l8_encode)(float* values, size_t count, uint32_t scale, uint8_t* codes);
@@ -66,8 +67,6 @@ struct Kernels {
   size_t (*count_bits)(const std::byte* bits, size_t bytes);
   // The numbers of the set bits of `bytes` bytes, increasing; `out` has room for exactly those.
   void (*set_bits)(const std::byte* bits, size_t bytes, uint32_t* out, size_t count);
-  // out[i] = the next code where bit i is set, else 0; `codes` holds exactly `available`. False if the bits
-  // want more. Bits from `elements` on are ignored.
   // positions[i] = (positions[i] - i) << low | the i-th of the low-bit fields in `lows`, a string of `size`
   // bytes; low is 0 to 15. Whether the results increase strictly.
   bool (*join_lows)(const std::byte* lows, size_t size, uint32_t low, uint32_t* positions, size_t count);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "compress/bytes.h"
 #include "compress/half.h"
@@ -47,6 +48,12 @@ void add_squares(const float* values, size_t count, double* partials) {
   for (size_t i = 0; i < count; ++i) {
     const double value = values[i];
     partials[i % kPartials] += value * value;
+  }
+}
+
+void add_magnitudes(const float* values, size_t count, double* partials) {
+  for (size_t i = 0; i < count; ++i) {
+    partials[i % kPartials] += std::abs(static_cast<double>(values[i]));
   }
 }
 
@@ -189,6 +196,7 @@ const Kernels& reference() {
       .add_bytes = plain::add_bytes,
       .max_magnitude = plain::max_magnitude,
       .add_squares = plain::add_squares,
+      .add_magnitudes = plain::add_magnitudes,
       .l8_encode = plain::l8_encode,
       .l8_decode_add = plain::l8_decode_add,
       .l8_decode_scaled = plain::l8_decode_scaled,

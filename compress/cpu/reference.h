@@ -17,6 +17,7 @@ void multiply(const float* a, float factor, float* out, size_t count);
 void add_bytes(const std::byte* bytes, const float* a, float* out, size_t count);
 uint32_t max_magnitude(const float* values, size_t count);
 void add_squares(const float* values, size_t count, double* partials);
+void add_magnitudes(const float* values, size_t count, double* partials);
 
 void l8_encode(float* values, size_t count, uint32_t scale, uint8_t* codes);
 void l8_decode_add(const uint8_t* codes, size_t count, uint32_t scale, const float* addend, float* out);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "compress/bytes.h"
 #include "config/base/result.h"
@@ -56,6 +57,15 @@ struct BlockOutcome {
 inline Status truncated(const char* what) {
   return {Code::kCorrupt,
           std::string("a message ends inside ") + what + "; its sender disagrees on the layers"};
+}
+
+// At the end of `what`, a segment or a share of one.
+inline Status all_read(const ByteReader& bytes, const char* what) {
+  return bytes.left() == 0
+             ? ok_status()
+             : Status(Code::kCorrupt, std::string(what) + " came with " + std::to_string(bytes.left()) +
+                                          " bytes behind its last block; its sender disagrees "
+                                          "on the layers");
 }
 
 }  // namespace gradwire::compress

@@ -35,6 +35,15 @@ Result<BlockOutcome> hop_l8(const BlockInput& input, std::byte* out, BlockRecord
   return outcome;
 }
 
+Status add_l8(ByteReader& bytes, uint32_t elements, float* sum) {
+  const std::byte* const block = bytes.take(l8_block_bytes(elements));
+  if (block == nullptr) {
+    return truncated("an L8 block");
+  }
+  l8::decode_add(as_codes(block + 1), elements, std::to_integer<uint32_t>(block[0]), sum, sum);
+  return ok_status();
+}
+
 Status decode_l8(ByteReader& bytes, uint32_t elements, float factor, float* result) {
   const std::byte* const block = bytes.take(l8_block_bytes(elements));
   if (block == nullptr) {

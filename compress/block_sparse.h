@@ -36,6 +36,11 @@ class SparseCodec final : public BlockCodec {
   // Goes by input.rule.
   Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override;
   Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) override;
+  // Touches the elements that were sent only.
+  Status add_decoded(ByteReader& bytes, uint32_t elements, float* scratch, float* sum) override;
+  uint64_t memory() const override {
+    return (positions_.size() + arrived_.size() + scratch_.size()) * sizeof(uint32_t) + codes_.size();
+  }
 
  private:
   struct Parsed {

@@ -1,6 +1,7 @@
 // The reading side of a sparse block, which trusts nothing.
 #include <algorithm>
 
+#include "compress/accumulate.h"
 #include "compress/bitmap.h"
 #include "compress/block_sparse.h"
 #include "compress/elias_fano.h"
@@ -79,6 +80,19 @@ Status SparseCodec::unpack(ByteReader& bytes, const std::byte* header, Parsed& p
     return {Code::kCorrupt, "the packed values of a sparse block are not what a sender writes"};
   }
   parsed.data = reinterpret_cast<const std::byte*>(codes_.data());
+  return ok_status();
+}
+
+Status SparseCodec::add_decoded(ByteReader& bytes, uint32_t elements, float* /*scratch*/, float* sum) {
+  Parsed block;
+  GRADWIRE_RETURN_IF_ERROR(parse(bytes, elements, block));
+  if (block.layout != Layout::kDense) {
+    add_arrived(block, 0, block.count, sum);
+  } else if (values_ == Values::kL8) {
+    l8::decode_add(as_codes(block.data), elements, block.scale, sum, sum);
+  } else {
+    add_bytes(block.data, sum, sum, elements);
+  }
   return ok_status();
 }
 

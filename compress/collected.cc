@@ -40,22 +40,15 @@ Status CollectedShares::add(const BucketPlan& plan, const Segment& segment,
     const Block& block = plan.blocks[i];
     GRADWIRE_RETURN_IF_ERROR(add_block(plan, block, reader, first, sum_.data() + (block.first - first_)));
   }
-  if (reader.left() != 0) {
-    return {Code::kCorrupt, "a share came with " + std::to_string(reader.left()) +
-                                " bytes behind its last block; its sender disagrees on the layers"};
-  }
-  return ok_status();
+  return all_read(reader, "a share");
 }
 
 Status CollectedShares::add_block(const BucketPlan& plan, const Block& block, ByteReader& share, bool first,
                                   float* to) {
   if (block.codec != 0) {
-    float* const decoded = first ? to : share_.data();
-    GRADWIRE_RETURN_IF_ERROR(plan.codecs[block.codec]->decode(share, block.elements, 1.0F, decoded));
-    if (!first) {
-      compress::add(to, decoded, to, block.elements);
-    }
-    return ok_status();
+    BlockCodec& codec = *plan.codecs[block.codec];
+    return first ? codec.decode(share, block.elements, 1.0F, to)
+                 : codec.add_decoded(share, block.elements, share_.data(), to);
   }
   const size_t bytes = size_t{block.elements} * sizeof(float);
   const std::byte* const values = share.take(bytes);

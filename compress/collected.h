@@ -17,6 +17,7 @@ class CollectedShares {
   explicit CollectedShares(const BucketPlan& plan);
 
   bool collects() const { return !has_.empty(); }
+  uint64_t bytes() const { return (sum_.size() + share_.size()) * sizeof(float); }
   // Before an operation.
   void clear();
   // kCorrupt: not what hop() writes for the segment; what is collected is spoilt then. kUnsupported: not a

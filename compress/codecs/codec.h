@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "compress/accumulate.h"
 #include "compress/block.h"
 #include "compress/reducer.h"
 
@@ -55,6 +56,17 @@ class BlockCodec {
 
   // result[i] = D(bytes)[i] * factor of a finished block. kCorrupt as above.
   virtual Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) = 0;
+
+  // sum[i] += D(bytes)[i] of a hop codec's block; `scratch` has room for its elements. kCorrupt as above, and
+  // the sum is spoilt then.
+  virtual Status add_decoded(ByteReader& bytes, uint32_t elements, float* scratch, float* sum) {
+    GRADWIRE_RETURN_IF_ERROR(decode(bytes, elements, 1.0F, scratch));
+    compress::add(sum, scratch, sum, elements);
+    return ok_status();
+  }
+
+  // Bytes of scratch that it holds.
+  virtual uint64_t memory() const { return 0; }
 };
 
 struct CodecRow {
@@ -64,9 +76,12 @@ struct CodecRow {
   std::string_view small;  // the codec of layers under `dense_below`; empty: this one
   bool rounds = false;     // goes by CodecSettings::rounding and steps_per_octave
   uint32_t block = 0;      // elements of a whole block
-  uint32_t scratch = 0;    // bytes that an instance holds for an element of its largest block
+  uint32_t scratch = 0;    // most bytes that an instance holds for an element of its largest block
   std::unique_ptr<BlockCodec> (*make)(const CodecUse& use) = nullptr;  // null: raw elements
 };
+
+// Of l8 as it is mostly used, which holds no scratch.
+bool is_fused_l8(const CodecRow& row, const CodecSettings& settings);
 
 std::span<const CodecRow> codec_table();
 const CodecRow* find_codec(std::string_view name);  // null: there is none of that name

@@ -74,6 +74,8 @@ class DenseCodec final : public BlockCodec {
     return ok_status();
   }
 
+  uint64_t memory() const override { return decoded_.size() * sizeof(float); }
+
  private:
   Status take(ByteReader& bytes, uint32_t elements, float* to) {
     const std::byte* const block = bytes.take(format_.bytes(elements));

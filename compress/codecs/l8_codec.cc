@@ -122,9 +122,16 @@ class L8Codec final : public BlockCodec {
   Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) override {
     return decode_l8(bytes, elements, factor, result);
   }
+  Status add_decoded(ByteReader& bytes, uint32_t elements, float* /*scratch*/, float* sum) override {
+    return add_l8(bytes, elements, sum);
+  }
 };
 
 }  // namespace
+
+bool is_fused_l8(const CodecRow& row, const CodecSettings& settings) {
+  return row.make == &make_l8 && settings.rounding == Rounding::kNearest && settings.steps_per_octave == 8;
+}
 
 std::unique_ptr<BlockCodec> make_l8(const CodecUse& use) {
   const bool stochastic = use.settings.rounding == Rounding::kStochastic;

@@ -57,12 +57,14 @@ class BitWriter {
 
 class SignCodec final : public BlockCodec {
  public:
-  explicit SignCodec(const CodecUse& use) : most_bits_(bits_of(use.nodes)), positive_(use.largest) {}
+  explicit SignCodec(const CodecUse& use)
+      : nodes_(use.nodes), most_bits_(bits_of(use.nodes)), positive_(use.largest) {}
 
   size_t max_bytes(uint64_t elements) const override { return kHeader + packed_bytes(elements, most_bits_); }
   Result<BlockOutcome> hop(const BlockInput& input, std::byte* out, BlockRecord& record) override;
   size_t finish(std::byte* block, size_t bytes, uint32_t elements) const override;
   Status decode(ByteReader& bytes, uint32_t elements, float factor, float* result) override;
+  uint64_t memory() const override { return positive_.size(); }
 
  private:
   struct Votes {
@@ -71,6 +73,7 @@ class SignCodec final : public BlockCodec {
   };
   Status take_votes(ByteReader& bytes, uint32_t elements, Votes& votes);
 
+  const uint32_t nodes_;
   const uint32_t most_bits_;  // of a count, with all nodes' votes
   std::vector<uint8_t> positive_;
 };
@@ -119,7 +122,7 @@ Result<BlockOutcome> SignCodec::hop(const BlockInput& input, std::byte* out, Blo
   Votes votes;
   if (input.arrived != nullptr) {
     GRADWIRE_RETURN_IF_ERROR(take_votes(*input.arrived, elements, votes));
-    if (bits_of(votes.voters + 1) > most_bits_) {
+    if (votes.voters >= nodes_) {
       return Status(corrupt("more voters than nodes"));
     }
   } else {

@@ -1,6 +1,8 @@
 // Messages that are not what a sender wrote: refused or harmless, never read or written out of bounds.
 #include <algorithm>
+#include <bit>
 
+#include "compress/bytes.h"
 #include "tests/compress/every_block.h"
 #include "tests/compress/ring_fixture.h"
 
@@ -92,6 +94,28 @@ TEST(CorruptMessage, AHundredThousandMutationsAreHarmless) {
     refused += verdict.decode == Code::kCorrupt ? 1 : 0;
   }
   EXPECT_GT(refused, kCases / 4);
+}
+
+TEST(SignVotes, OfMoreNodesThanThereAreAreRefused) {
+  for (const uint32_t nodes : {2U, 5U}) {
+    const BucketShape shape = shape_of({uint64_t{64} * nodes}, nodes);
+    LoopbackRing ring = compressed_ring(shape, codec("sign"));
+    BucketReducer& node = ring.node(1);
+    const std::vector<float> gradient(size_t{64} * nodes, 1.0F);
+    const std::vector<const void*> locals = {gradient.data()};
+    const Segment& segment = node.geometry().segments(0)[0];
+    std::vector<std::byte> out(segment.max_bytes);
+    for (uint32_t voters = 1; voters <= nodes; ++voters) {
+      const auto bits = static_cast<uint32_t>(std::bit_width(voters));
+      std::vector<std::byte> block(5 + 64 * bits / 8);
+      block[0] = static_cast<std::byte>(voters);
+      store(block.data() + 1, 1.0F);
+      ASSERT_TRUE(node.begin(operation(ReduceOp::kSum, nodes)).ok());
+      EXPECT_EQ(node.hop(segment, block, locals, out.data()).status().code(),
+                voters < nodes ? Code::kOk : Code::kCorrupt)
+          << voters << " of " << nodes;
+    }
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Shares that go straight to the owner of their chunk.
+#include <algorithm>
 #include <cmath>
 
+#include "compress/codecs/codec.h"
 #include "tests/compress/ring_fixture.h"
 
 namespace gradwire::compress {
@@ -184,6 +186,53 @@ TEST(Direct, HoldsAChunkOfSharesMore) {
   const uint64_t more = held_bytes(direct, settings) - held_bytes(shape_of({1 << 20}, 4), settings);
   EXPECT_GE(more, (1U << 20) / 4 * sizeof(float));
   EXPECT_LE(more, ((1U << 20) / 4 + 64 + 65536) * sizeof(float));
+}
+
+TEST(AddDecoded, IsTheSumOfWhatIsDecoded) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (const CodecRow& row : codec_table()) {
+    if (row.make == nullptr || row.kind == CodecKind::kTally) {
+      continue;
+    }
+    for (const double alpha : {0.0, 1.5, 3.0}) {  // dense, a bitmap, Elias-Fano
+      constexpr uint32_t kElements = 4096;
+      const auto made = row.make({codec(std::string(row.name)), kElements, 2});
+      std::vector<float> values(kElements);
+      std::vector<float> next(kElements);
+      std::vector<float> sum(kElements);
+      std::generate(values.begin(), values.end(), [&] { return normal(random); });
+      std::generate(sum.begin(), sum.end(), [&] { return normal(random); });
+      std::vector<std::byte> block(made->max_bytes(kElements));
+      SparseRule rule;
+      rule.dense = alpha == 0;
+      rule.alpha = alpha;
+      rule.cap = kElements;
+      BlockInput input;
+      input.residual = values.data();
+      input.next = next.data();
+      input.elements = kElements;
+      input.rule = &rule;
+      BlockRecord record;
+      const auto done = made->hop(input, block.data(), record);
+      ASSERT_TRUE(done.ok());
+      const auto bytes = std::span<const std::byte>(block).first(done->bytes);
+      std::vector<float> decoded(kElements);
+      ByteReader once(bytes);
+      ASSERT_TRUE(made->decode(once, kElements, 1.0F, decoded.data()).ok());
+      std::vector<float> expected(kElements);
+      for (size_t i = 0; i < kElements; ++i) {
+        expected[i] = sum[i] + decoded[i];
+      }
+      std::vector<float> scratch(kElements);
+      ByteReader again(bytes);
+      ASSERT_TRUE(made->add_decoded(again, kElements, scratch.data(), sum.data()).ok());
+      EXPECT_EQ(again.left(), 0U);
+      EXPECT_EQ(sum, expected) << row.name << " at " << alpha;
+      ByteReader cut(bytes.first(bytes.size() - 1));
+      EXPECT_EQ(made->add_decoded(cut, kElements, scratch.data(), sum.data()).code(), Code::kCorrupt);
+    }
+  }
 }
 
 }  // namespace

@@ -8,8 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "compress/accumulate.h"
-#include "compress/l8.h"
 #include "config/base/scramble.h"
 
 namespace gradwire::compress {
@@ -30,17 +28,13 @@ std::span<const float> run_of(const LayerState& state, const LayerValues& values
   return std::span(*values.memory).subspan(values.first, state.elements);
 }
 
-bool all_finite(const float* values, size_t count) {
-  return count == 0 || max_magnitude(values, count) < l8::kInfinity;
-}
-
 bool makes_sense(const LayerState& state) {
   if (!(state.scale > 0 && std::isfinite(state.scale))) {
     return false;
   }
   for (const LayerValues* values : {&state.residual, &state.velocity}) {
     const auto run = run_of(state, *values);
-    if (values->kept && (run.size() != state.elements || !all_finite(run.data(), run.size()))) {
+    if (values->kept && (run.size() != state.elements || !all_finite(run))) {
       return false;
     }
   }
@@ -72,8 +66,8 @@ class Known {
 };
 
 // Returns how many layers nobody else has restored.
-size_t restore_owed(const BucketPlan& plan, const std::vector<const LayerState*>& found, Known& known,
-                    Owed& owed) {
+size_t restore_owed(const BucketPlan& plan, const std::vector<const LayerState*>& found, double scale,
+                    Known& known, Owed& owed) {
   size_t restored = 0;
   for (const ExactLayer& layer : plan.exact_layers) {
     const LayerState* state = layer.residual_layer == ExactLayer::kKeepsNothing
@@ -84,7 +78,9 @@ size_t restore_owed(const BucketPlan& plan, const std::vector<const LayerState*>
       restored += state == nullptr ? 0 : 1;
     }
     if (state != nullptr) {
-      owed.add(*state, layer.first);
+      // The layer's own state, if it has one, is at the scale of all.
+      const bool merges = layer.residual_layer != ExactLayer::kKeepsNothing && scale > 0;
+      owed.add(layer, *state, merges ? scale : state->scale);
     }
   }
   return restored;
@@ -101,32 +97,16 @@ double common_scale(const std::vector<const LayerState*>& found) {
   return largest == nullptr ? 0 : largest->scale;
 }
 
-// False: at this scale they are not finite, and `to` is zero.
-bool restore_values(std::span<const float> from, double factor, float* to) {
-  if (factor == 1) {
-    std::copy(from.begin(), from.end(), to);
-    return true;
-  }
-  for (size_t i = 0; i < from.size(); ++i) {
-    to[i] = static_cast<float>(static_cast<double>(from[i]) * factor);
-  }
-  if (all_finite(to, from.size())) {
-    return true;
-  }
-  std::fill_n(to, from.size(), 0.0F);
-  return false;
-}
-
 bool restore_residual(std::span<const float> from, double factor, const ResidualLayer& layer,
                       Residuals& residuals) {
   if (!layer.half) {
-    return restore_values(from, factor, residuals.floats.data() + layer.at);
+    return rescale(from, factor, residuals.floats.data() + layer.at);
   }
   uint16_t* const to = residuals.halves.data() + layer.at;
   std::array<float, kRestoredTile> tile;
   for (size_t begin = 0; begin < from.size(); begin += kRestoredTile) {
     const size_t count = std::min(kRestoredTile, from.size() - begin);
-    if (!restore_values(from.subspan(begin, count), factor, tile.data())) {
+    if (!rescale(from.subspan(begin, count), factor, tile.data())) {
       std::fill_n(to, from.size(), uint16_t{0});
       return false;
     }
@@ -256,15 +236,14 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
   return state;
 }
 
-size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried, Owed& owed,
-                     uint64_t& earlier) {
+size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried, Owed& owed) {
   Known known(state);
   std::vector<const LayerState*> found;
   for (const ResidualLayer& layer : plan.residual_layers) {
     found.push_back(known.take(layer.name, layer.elements));
   }
   carried.scale = common_scale(found);
-  size_t restored = restore_owed(plan, found, known, owed);
+  size_t restored = restore_owed(plan, found, carried.scale, known, owed);
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] == nullptr) {
       continue;
@@ -277,10 +256,9 @@ size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carrie
       continue;
     }
     if (layer.momentum && from.velocity.kept) {
-      restore_values(run_of(from, from.velocity), factor, carried.velocity.data() + layer.first);
+      rescale(run_of(from, from.velocity), factor, carried.velocity.data() + layer.first);
     }
     layer.earlier = std::min(from.operations, kMaxOperations);
-    earlier = std::max(earlier, layer.earlier);
     if (layer.sparse != ResidualLayer::kNotSparse) {
       restore_controller(*found[i], factor, layer.sparse, plan, carried);
     }

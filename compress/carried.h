@@ -38,10 +38,8 @@ std::vector<LayerState> take_state(const BucketPlan& plan, Carried& carried, uin
 std::vector<LayerState> describe_state(const BucketPlan& plan, const Carried& carried, uint64_t operations,
                                        size_t first, size_t count);
 
-// Into a bucket that has committed nothing; `earlier` becomes the most operations that a layer has committed,
-// and residuals of layers that it sends exactly are owed. A layer whose state makes no sense starts at zero;
-// returns how many were found and made sense.
-size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried, Owed& owed,
-                     uint64_t& earlier);
+// Into a bucket that has committed nothing; residuals of layers that it sends exactly are owed. A layer whose
+// state makes no sense starts at zero; returns how many were found and made sense.
+size_t restore_state(std::span<const LayerState> state, BucketPlan& plan, Carried& carried, Owed& owed);
 
 }  // namespace gradwire::compress

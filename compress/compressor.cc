@@ -52,7 +52,7 @@ Compressor::Compressor(const BucketShape& shape, std::span<const CodecSettings> 
     records_[i].sent = plan_.blocks[i].elements;
   }
   stats_.warm_stage = warm_stage();
-  stats_.residual_bytes = held_bytes(shape, settings);
+  stats_.residual_bytes = memory();
 }
 
 Status Compressor::begin(const OperationSettings& settings) {

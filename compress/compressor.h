@@ -58,6 +58,7 @@ class Compressor final : public BucketReducer {
     float* collected = nullptr;     // of the block; null: nothing
     std::span<const void* const> locals;
   };
+  uint64_t memory() const;  // bytes, of what grows with the bucket
   Result<BlockOutcome> hop_raw(uint32_t index, const Sources& sources, std::byte* out);
   Result<BlockOutcome> hop_coded(uint32_t index, const Sources& sources, std::byte* out);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);

@@ -4,26 +4,24 @@
 #include <iterator>
 #include <vector>
 
-#include "compress/accumulate.h"
 #include "compress/compressor.h"
 
 namespace gradwire::compress {
 
 std::vector<LayerState> Compressor::take_state() {
   std::vector<LayerState> state = compress::take_state(plan_, carried_, stats_.operations);
-  std::vector<LayerState> owed = owed_.take();
+  std::vector<LayerState> owed = owed_.take(state);
   std::move(owed.begin(), owed.end(), std::back_inserter(state));
   return state;
 }
 
 std::vector<LayerState> Compressor::describe_state(size_t first, size_t count) const {
   std::vector<LayerState> state = compress::describe_state(plan_, carried_, stats_.operations, first, count);
-  const size_t own = carried_.scale > 0 ? plan_.residual_layers.size() : 0;
-  if (state.size() < count) {
-    std::vector<LayerState> owed = owed_.described(carried_.residual.size() + carried_.velocity.view().size(),
-                                                   first - std::min(first, own), count - state.size());
-    std::move(owed.begin(), owed.end(), std::back_inserter(state));
-  }
+  const uint64_t from = carried_.residual.size() + carried_.velocity.view().size();
+  owed_.merge(from, first, state);
+  const bool merges = carried_.scale > 0;
+  const size_t own = merges ? plan_.residual_layers.size() : 0;
+  owed_.describe(from, merges, first - std::min(first, own), count - state.size(), state);
   return state;
 }
 
@@ -31,7 +29,10 @@ size_t Compressor::restore_state(std::span<const LayerState> state) {
   if (stats_.operations > 0 || carried_.scale > 0 || owed_.any()) {
     return 0;
   }
-  const size_t restored = compress::restore_state(state, plan_, carried_, owed_, earlier_);
+  const size_t restored = compress::restore_state(state, plan_, carried_, owed_);
+  for (const ResidualLayer& layer : plan_.residual_layers) {
+    earlier_ = std::max(earlier_, layer.earlier);
+  }
   stats_.residual_norm = std::sqrt(carried_.residual.square_sum() + owed_.square_sum());
   stats_.warm_stage = warm_stage();
   if (owed_.any()) {
@@ -40,8 +41,19 @@ size_t Compressor::restore_state(std::span<const LayerState> state) {
       largest = std::max(largest, block.codec == 0 ? block.elements : 0);
     }
     owing_.resize(largest);
+    stats_.residual_bytes = memory();
   }
   return restored;
+}
+
+uint64_t Compressor::memory() const {
+  uint64_t bytes = carried_.residual.bytes() + next_.bytes() + carried_.velocity.view().size_bytes() +
+                   next_velocity_.view().size_bytes() + carried_.sampled.bytes() + collected_.bytes() +
+                   owed_.bytes() + (fresh_.size() + wide_.size() + owing_.size()) * sizeof(float);
+  for (const auto& codec : plan_.codecs) {
+    bytes += codec == nullptr ? 0 : codec->memory();
+  }
+  return bytes;
 }
 
 uint64_t Compressor::kept_floats() const {
@@ -53,9 +65,7 @@ void Compressor::copy_kept(uint64_t from, std::span<float> to) const {
   window.pass(carried_.residual.floats.view());
   window.pass(std::span(carried_.residual.halves));
   window.pass(carried_.velocity.view());
-  for (const std::span<const float> run : owed_.values()) {
-    window.pass(run);
-  }
+  owed_.copy(window);
 }
 
 }  // namespace gradwire::compress

@@ -1,6 +1,7 @@
 #include "compress/owed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "compress/accumulate.h"
@@ -14,10 +15,24 @@ std::span<const float> run_of(const LayerState& state) {
 
 }  // namespace
 
-void Owed::add(const LayerState& state, uint64_t first) {
-  layers_.push_back({first, state});
-  layers_.back().state.velocity = {};
-  any_ = any_ || state.residual.kept;
+void Owed::add(const ExactLayer& layer, const LayerState& state, double scale) {
+  Layer& owed = layers_.emplace_back();
+  owed.first = layer.first;
+  owed.own = layer.residual_layer;
+  owed.at = floats_;
+  owed.state = state;
+  owed.state.velocity = {};
+  owed.state.residual = {};
+  if (!state.residual.kept) {
+    return;
+  }
+  auto values = std::make_shared<std::vector<float>>(state.elements);
+  if (rescale(run_of(state), scale / state.scale, values->data())) {
+    rescale_controllers(scale, owed.state);
+    owed.state.residual = {true, std::move(values), 0};
+    floats_ += state.elements;
+    any_ = true;
+  }
 }
 
 void Owed::fill(uint64_t first, uint64_t count, double scale, float* out) const {
@@ -39,58 +54,71 @@ void Owed::fill(uint64_t first, uint64_t count, double scale, float* out) const 
 
 double Owed::square_sum() const {
   double sum = 0;
-  for (const std::span<const float> run : values()) {
-    sum += compress::square_sum(run.data(), run.size());
+  for (const Layer& layer : layers_) {
+    if (any_ && layer.state.residual.kept) {
+      sum += compress::square_sum(run_of(layer.state).data(), layer.state.elements);
+    }
   }
   return sum;
 }
 
-std::vector<LayerState> Owed::take() {
+// The layer's own state has its momentum, and the scale of the last commit.
+void Owed::add_to(LayerState& own, const Layer& layer, const LayerValues& residual) {
+  LayerState state = layer.state;
+  rescale_controllers(own.scale, state);
+  state.residual = residual;
+  state.velocity = std::move(own.velocity);
+  state.operations = std::max(own.operations, state.operations);
+  own = std::move(state);
+}
+
+std::vector<LayerState> Owed::take(std::span<LayerState> own) {
   std::vector<LayerState> state;
   for (Layer& layer : layers_) {
-    state.push_back(std::move(layer.state));
-    if (!any_) {
-      state.back().residual = {};
+    const LayerValues residual = any_ ? layer.state.residual : LayerValues{};
+    if (layer.own < own.size()) {
+      add_to(own[layer.own], layer, residual);
+    } else {
+      state.push_back(std::move(layer.state));
+      state.back().residual = residual;
     }
   }
   layers_.clear();
+  floats_ = 0;
   any_ = false;
   return state;
 }
 
-uint64_t Owed::floats() const {
-  uint64_t floats = 0;
-  for (const std::span<const float> run : values()) {
-    floats += run.size();
+void Owed::copy(KeptWindow& window) const {
+  for (const Layer& layer : layers_) {
+    if (any_ && layer.state.residual.kept) {
+      window.pass(run_of(layer.state));
+    }
   }
-  return floats;
 }
 
-std::vector<LayerState> Owed::described(uint64_t from, size_t skipped, size_t count) const {
-  std::vector<LayerState> state;
+void Owed::merge(uint64_t from, size_t first, std::span<LayerState> own) const {
   for (const Layer& layer : layers_) {
-    if (!any_ || !layer.state.residual.kept || state.size() == count) {
+    if (any_ && layer.state.residual.kept && layer.own >= first && layer.own - first < own.size()) {
+      add_to(own[layer.own - first], layer, {true, nullptr, from + layer.at});
+    }
+  }
+}
+
+void Owed::describe(uint64_t from, bool merges, size_t skipped, size_t count,
+                    std::vector<LayerState>& out) const {
+  for (const Layer& layer : layers_) {
+    if (!any_ || !layer.state.residual.kept || (merges && layer.own != ExactLayer::kKeepsNothing)) {
       continue;
     }
     if (skipped > 0) {
       --skipped;
-    } else {
-      state.push_back(layer.state);
-      state.back().residual = {true, nullptr, from};
-    }
-    from += layer.state.elements;
-  }
-  return state;
-}
-
-std::vector<std::span<const float>> Owed::values() const {
-  std::vector<std::span<const float>> runs;
-  for (const Layer& layer : layers_) {
-    if (any_ && layer.state.residual.kept) {
-      runs.push_back(run_of(layer.state));
+    } else if (count > 0) {
+      --count;
+      out.push_back(layer.state);
+      out.back().residual = {true, nullptr, from + layer.at};
     }
   }
-  return runs;
 }
 
 }  // namespace gradwire::compress

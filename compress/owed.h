@@ -4,39 +4,55 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "compress/bucket_plan.h"
 #include "compress/reducer.h"
+#include "compress/residuals.h"
 
 namespace gradwire::compress {
 
 class Owed {
  public:
-  // `first`: of the layer, within the bucket; ascending from call to call. The layer's values are shared.
-  void add(const LayerState& state, uint64_t first);
+  // Layers in the bucket's order. Takes a copy of the residual, at the loss scale `scale`.
+  void add(const ExactLayer& layer, const LayerState& state, double scale);
 
   bool any() const { return any_; }
   // What `count` elements from `first` on owe, at the loss scale `scale`; 0 where nothing.
   void fill(uint64_t first, uint64_t count, double scale, float* out) const;
   double square_sum() const;  // each layer's at its own scale
+  // The memory stays until the bucket ends, as long as its user is charged: a commit has no time to free it.
   void settle() { any_ = false; }
 
-  // What is owed, as layers for another bucket; of what was settled only how its controllers stood. Nothing
-  // is left.
-  std::vector<LayerState> take();
-  // What has values: how many floats they are, the values one after the other, and at most `count` of the
-  // layers from the `skipped`-th on without them (LayerValues::first from `from` on).
-  uint64_t floats() const;
-  std::vector<std::span<const float>> values() const;
-  std::vector<LayerState> described(uint64_t from, size_t skipped, size_t count) const;
+  // All of it as layers for another bucket, residuals as far as they are owed, and how the controllers stood.
+  // `own` are the states of all residual layers of the plan, or of none: what is about one of them goes there
+  // instead. Nothing is left.
+  std::vector<LayerState> take(std::span<LayerState> own);
+
+  // What has values: how many floats they are, and the values one after the other.
+  uint64_t floats() const { return any_ ? floats_ : 0; }
+  void copy(KeptWindow& window) const;
+  // The layers that have them without the values; LayerValues::first from `from` on. merge() adds those that
+  // have a state of their own to it, where `own` are the states of the plan's residual layers from the
+  // `first`-th on; describe() appends at most `count` of the others from the `skipped`-th on. `merges`:
+  // states of their own exist.
+  void merge(uint64_t from, size_t first, std::span<LayerState> own) const;
+  void describe(uint64_t from, bool merges, size_t skipped, size_t count, std::vector<LayerState>& out) const;
+  uint64_t bytes() const { return floats_ * sizeof(float); }
 
  private:
   struct Layer {
-    uint64_t first = 0;
+    uint64_t first = 0;  // within the bucket
+    uint32_t own = 0;    // ExactLayer::residual_layer
+    uint64_t at = 0;     // of its values among all
     LayerState state;
   };
+  static void add_to(LayerState& own, const Layer& layer, const LayerValues& residual);
+
   std::vector<Layer> layers_;  // ascending
+  uint64_t floats_ = 0;
   bool any_ = false;
 };
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "compress/accumulate.h"
 #include "compress/half.h"
+#include "compress/l8.h"
 
 namespace gradwire::compress {
 namespace {
@@ -50,6 +52,39 @@ void KeptWindow::pass(std::span<const uint16_t> halves) {
   const Run run = next(halves.size());
   widen(halves.subspan(run.first, run.count), to_.data());
   to_ = to_.subspan(run.count);
+}
+
+bool all_finite(std::span<const float> values) {
+  return max_magnitude(values.data(), values.size()) < l8::kInfinity;
+}
+
+bool rescale(std::span<const float> from, double factor, float* to) {
+  if (factor == 1) {
+    std::copy(from.begin(), from.end(), to);
+    return true;
+  }
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i] = static_cast<float>(static_cast<double>(from[i]) * factor);
+  }
+  if (all_finite({to, from.size()})) {
+    return true;
+  }
+  std::fill_n(to, from.size(), 0.0F);
+  return false;
+}
+
+void rescale_controllers(double scale, LayerState& state) {
+  const double factor = scale / state.scale;
+  state.scale = scale;
+  if (factor == 1) {
+    return;
+  }
+  const double mean = state.mean_square * factor * factor;
+  const auto threshold = static_cast<float>(static_cast<double>(state.threshold) * factor);
+  state.mean_square = std::isfinite(mean) ? mean : 0;
+  state.threshold = std::isfinite(threshold) ? threshold : 0;
+  state.squares = state.mean_square * static_cast<double>(state.elements);
+  state.pieces.clear();
 }
 
 void widen(std::span<const uint16_t> halves, float* out) {

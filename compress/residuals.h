@@ -45,6 +45,7 @@ struct Residuals {
   explicit Residuals(const BucketPlan& plan) : floats(plan.float_residuals), halves(plan.half_residuals) {}
 
   uint64_t size() const { return floats.view().size() + halves.size(); }
+  uint64_t bytes() const { return floats.view().size_bytes() + halves.size() * sizeof(uint16_t); }
   double square_sum() const;
 
   FloatBuffer floats;
@@ -70,6 +71,13 @@ class KeptWindow {
   uint64_t from_;
   std::span<float> to_;
 };
+
+// to = from * factor. False: some of it would not be finite, and `to` is zero.
+bool rescale(std::span<const float> from, double factor, float* to);
+// What a layer's state says of its controllers, for another loss scale; what only the old one has is left
+// out.
+void rescale_controllers(double scale, LayerState& state);
+bool all_finite(std::span<const float> values);
 
 void widen(std::span<const uint16_t> halves, float* out);
 // Finite values. Runs repeat where their keys do.

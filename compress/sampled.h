@@ -42,6 +42,7 @@ class SampledThresholds {
   // Instead of settle(), from another bucket's next() for a layer of `elements`; what is not positive and
   // finite changes nothing. With the bucket's scope the largest layer's counts.
   void restore(uint32_t layer, uint64_t elements, float threshold);
+  uint64_t bytes() const { return (samples_.size() + scratch_.size()) * sizeof(uint32_t); }
 
   // Magnitude bits, at least 1, for a sparse layer of the plan when residuals are multiplied by `factor`; 0:
   // none yet.

@@ -173,6 +173,76 @@ TEST(Owed, GoesBackToACodecUnsentAndAfterwardsItsControllersDo) {
   }
 }
 
+TEST(Owed, IsACopySoThatTheOldBucketsMemoryIsFree) {
+  OwedTraining training(shape_of({9000, 4000}, 1));
+  LoopbackRing compressed = training.ring(all("laco"));
+  training.steps(compressed, 3);
+  State state = OwedTraining::taken(compressed);
+  const std::weak_ptr<const std::vector<float>> memory = state[0][0].residual.memory;
+  LoopbackRing exact = training.ring({codec("laco", 0.01), codec("none")}, state);
+  const uint64_t held = exact.node(0).stats().residual_bytes;
+  state.clear();
+  EXPECT_TRUE(memory.expired());
+  LoopbackRing fresh = training.ring({codec("laco", 0.01), codec("none")});
+  EXPECT_EQ(held, fresh.node(0).stats().residual_bytes + 2 * 4000 * sizeof(float))
+      << "with a block to send it";
+  training.steps(exact, 1);
+  EXPECT_LT(training.missing(9000, 13'000), kRounding);
+}
+
+// Whoever keeps states keeps one by name.
+TEST(Owed, OfALayerWithMomentumIsInItsOneState) {
+  std::vector<CodecSettings> settings = all("none");
+  settings[0].momentum = 0.5;
+  for (const int between : {0, 1}) {
+    OwedTraining training(shape_of({9000, 4000}, 2));
+    LoopbackRing compressed = training.ring(all("laco"));
+    training.steps(compressed, 10, 2);
+    State state = OwedTraining::taken(compressed);
+    for (auto& node : state) {
+      // From a bucket with momentum, of another loss scale.
+      node[0].velocity = {true, std::make_shared<const std::vector<float>>(9000, 1.0F), 0};
+      node.push_back(node[0]);
+      node.push_back(node[1]);
+      node[2].residual = {};
+      node[2].scale = 1;
+      node[0].velocity = {};
+      std::swap(node[0], node[2]);  // its momentum comes first
+      node.pop_back();
+    }
+    LoopbackRing exact = training.ring(settings, state);
+    training.steps(exact, between);
+    BucketReducer& node = exact.node(0);
+    const auto described = node.describe_state(0, 9);
+    std::vector<float> kept(node.kept_floats());
+    node.copy_kept(0, kept);
+    const auto taken = node.take_state();
+    ASSERT_EQ(described.size(), between == 0 ? 2U : 1U) << "a save need not have the controllers";
+    ASSERT_EQ(taken.size(), 2U);
+    EXPECT_EQ(taken[0].name, "layer0");
+    EXPECT_EQ(taken[1].name, "layer1");
+    EXPECT_TRUE(taken[0].velocity.kept);
+    EXPECT_EQ(taken[0].residual.kept, between == 0);
+    EXPECT_EQ(taken[1].residual.kept, between == 0);
+    EXPECT_EQ(taken[0].operations, 10U + static_cast<unsigned>(between));
+    EXPECT_EQ(taken[0].scale, 1.0);
+    EXPECT_GT(taken[0].alpha, 0);
+    EXPECT_NEAR(taken[0].mean_square, state[0][2].mean_square / 4, 1e-9);
+    for (size_t i = 0; i < described.size(); ++i) {
+      EXPECT_EQ(described[i].name, taken[i].name);
+      EXPECT_EQ(described[i].residual.kept, taken[i].residual.kept);
+      for (uint64_t e = 0; e < taken[i].elements && taken[i].residual.kept; ++e) {
+        ASSERT_EQ(kept.at(described[i].residual.first + e),
+                  taken[i].residual.memory->at(taken[i].residual.first + e));
+      }
+    }
+    if (between == 0) {
+      const LayerValues& before = state[0][2].residual;
+      EXPECT_EQ(taken[0].residual.memory->at(77), before.memory->at(before.first + 77) / 2) << "at scale 1";
+    }
+  }
+}
+
 TEST(Owed, IsPartOfASavedStateUntilItIsSent) {
   OwedTraining training(shape_of({9000, 4000}, 2));
   LoopbackRing compressed = training.ring(all("laco"));

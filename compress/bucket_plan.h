@@ -95,16 +95,16 @@ struct BucketPlan {
   uint64_t wire_variant = 0;
 };
 
-// Samples of a layer for thresholds: one element in kSampleStride, but no more than a commit can sort in
-// passing.
+// Samples of layers for a threshold: of each block one element in so many. At least kSampleStride, and so
+// that there are no more of them than a commit can sort in passing; but where a block would have none at all,
+// more.
 inline constexpr uint64_t kMostSamples = 65536;
-constexpr uint64_t most_samples(uint64_t elements) {
-  return std::min(elements / kSampleStride, kMostSamples);
+constexpr uint32_t sample_stride(uint64_t elements) {
+  const uint64_t stride = (elements + kMostSamples - 1) / kMostSamples;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(stride, kSampleStride, kSparseRawBlock));
 }
-
-// The chunk whose sum `node` finishes.
-constexpr uint32_t own_chunk(uint32_t node, uint32_t nodes) {
-  return (node + 1) % nodes;
+constexpr uint64_t most_samples(uint64_t elements) {
+  return elements / sample_stride(elements);
 }
 
 // Refuses settings outside the ranges of CodecSettings, naming the layer.

@@ -74,7 +74,7 @@ Status Compressor::begin(const OperationSettings& settings) {
   inverse_ranks_ = settings.op == ReduceOp::kAverage ? 1.0F / static_cast<float>(settings.ranks) : 1.0F;
   clip_scale_ = scale_ * (settings.op == ReduceOp::kAverage ? settings.ranks : 1);
   for (size_t i = 0; i < plan_.layers.size(); ++i) {
-    const SparseLayer& layer = plan_.layers[i];
+    SparseLayer& layer = plan_.layers[i];
     aimed_[i] = settings.flush ? 1.0 : layer.control.density(committed(layer));
     alphas_[i] = aimed_[i] < 1 && layer.selection == Selection::kRms ? layer.control.alpha_for(aimed_[i]) : 0;
   }
@@ -219,9 +219,11 @@ Result<BlockOutcome> Compressor::hop_coded(uint32_t index, const Sources& source
   if (block.piece != kNoPiece) {
     rule = rule_for(block);
     input.rule = &rule;
-    const SampledThresholds::Place place = carried_.sampled.of_block(plan_, index);
-    input.samples = place.samples;
-    input.sample_stride = place.stride;
+    if (!flush_) {
+      const SampledThresholds::Place place = carried_.sampled.of_block(plan_, index);
+      input.samples = place.samples;
+      input.sample_stride = place.stride;
+    }
   }
   const void* const gathered = gather(block, sources.locals, record);
   if (gathered != nullptr) {

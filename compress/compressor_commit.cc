@@ -65,6 +65,13 @@ void Compressor::commit() {
   for (uint32_t i = 0; i < plan_.layers.size() && !flush_; ++i) {
     settle_layer(i);
   }
+  if (flush_ && factor_ != 1) {
+    const double squared = static_cast<double>(factor_) * factor_;
+    std::for_each(carried_.piece_squares.begin(), carried_.piece_squares.end(),
+                  [squared](double& mean) { mean *= squared; });
+    std::for_each(carried_.layer_squares.begin(), carried_.layer_squares.end(),
+                  [squared](double& mean) { mean *= squared; });
+  }
   double residual_sum = 0;
   uint64_t sent = 0;
   for (const BlockRecord& record : records_) {
@@ -76,11 +83,10 @@ void Compressor::commit() {
   carried_.scale = scale_;
   owed_.settle();
   stats_.operations += 1;
-  if (!flush_) {
-    carried_.sampled.settle(plan_, [this](uint32_t layer) {
-      return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
-    });
-  }
+  const double factor = static_cast<double>(factor_);
+  carried_.sampled.settle(plan_, scale_, factor, flush_, [this](uint32_t layer) {
+    return std::min(1.0, plan_.layers[layer].control.density(committed(plan_.layers[layer])));
+  });
   stats_.density =
       plan_.elements == 0 ? 1.0 : static_cast<double>(sent) / static_cast<double>(plan_.elements);
   stats_.residual_norm = std::sqrt(residual_sum);

@@ -99,7 +99,8 @@ void LayerControl::observe(double dispersion) {
   double& mean = state_.dispersion;
   if (dispersion > 0 && dispersion <= 1) {
     mean = mean == 0 ? dispersion : mean + kDispersionWeight * (dispersion - mean);
-    shape_ = shape_of(mean);
+    shape_ = 0;
+    asked_ = {};
   }
 }
 
@@ -108,11 +109,18 @@ bool LayerControl::calibrated() const {
          (calibration_ == Calibration::kDispersion && state_.dispersion > 0);
 }
 
-double LayerControl::calibrated(double density) const {
-  return calibration_ == Calibration::kWalk ? walk_alpha(density) : shape_alpha(shape_, density);
+double LayerControl::calibrated(double density) {
+  if (asked_.density == density) {
+    return asked_.alpha;
+  }
+  if (calibration_ == Calibration::kDispersion && shape_ == 0) {
+    shape_ = shape_of(state_.dispersion);
+  }
+  asked_ = {density, calibration_ == Calibration::kWalk ? walk_alpha(density) : shape_alpha(shape_, density)};
+  return asked_.alpha;
 }
 
-double LayerControl::alpha_for(double density) const {
+double LayerControl::alpha_for(double density) {
   if (density == state_.aimed || !calibrated()) {
     return state_.alpha;
   }
@@ -134,7 +142,8 @@ void LayerControl::restore(const State& state) {
   }
   state_.dispersion = state.dispersion > 0 && state.dispersion <= 1 ? state.dispersion : 0;
   state_.aimed = state.aimed > 0 && state.aimed < 1 ? state.aimed : 0;
-  shape_ = state_.dispersion > 0 ? shape_of(state_.dispersion) : 0;
+  shape_ = 0;
+  asked_ = {};
   calibrated_ = state_.aimed > 0 && calibrated() ? calibrated(state_.aimed) : 0;
 }
 

@@ -31,7 +31,7 @@ class LayerControl {
   uint32_t cap(uint32_t elements, double density) const;
 
   // For an operation that aims at `density`, below 1.
-  double alpha_for(double density) const;
+  double alpha_for(double density);
   // Dense operations of the warm start are to be observed.
   bool wants_dispersion() const { return calibration_ == Calibration::kDispersion; }
   bool current_norm() const { return current_norm_; }
@@ -56,7 +56,7 @@ class LayerControl {
   enum class Calibration : uint8_t { kNone, kDispersion, kWalk };
   static Calibration calibration_of(const CodecSettings& settings);
   bool calibrated() const;
-  double calibrated(double density) const;
+  double calibrated(double density);
 
   double decayed(uint64_t committed) const;
 
@@ -69,8 +69,14 @@ class LayerControl {
   bool current_norm_;
   Calibration calibration_;
   State state_;
-  double shape_ = 0;       // that follows from state_.dispersion
   double calibrated_ = 0;  // alpha for state_.aimed; 0: one of both is not known
+  // What takes long to compute and was asked for last; 0: nothing.
+  double shape_ = 0;  // that follows from state_.dispersion
+  struct Asked {
+    double density = 0;
+    double alpha = 0;
+  };
+  Asked asked_;
 };
 
 // Logarithm and exponential of basic operations only: a mathematical library may round differently from

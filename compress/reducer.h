@@ -4,9 +4,9 @@
 // and back and knows nothing of the network. One reducer belongs to one bucket of one job epoch on one node.
 // It is not thread-safe: one thread at a time. It allocates in its constructor only; no I/O, no clock.
 //
-// An operation is begin() ... any number of hop()/decode() ... commit() or abandon(). hop() must be called
-// exactly once for every segment of the bucket in an operation (each node encodes each of its element slots
-// once a step, whatever the number of nodes is).
+// An operation is begin() ... any number of collect()/hop()/decode() ... commit() or abandon(). hop() must be
+// called exactly once for every segment of the bucket in an operation (each node encodes each of its element
+// slots once a step, whatever the number of nodes is).
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,8 @@ struct Layer {
   uint64_t elements = 0;
 };
 
-// Which part of a layer's threshold uses which norm (section 2 of the algorithms in docs/architecture.md).
+// By which norm a layer's threshold goes: a running mean over the operations before, or that of the block at
+// hand.
 enum class NormChoice : uint8_t { kPrevious, kCurrent };
 // Whose norm it is: of the sum that is sent from (gradient, residual and what arrived), by piece; or of the
 // fresh gradient, by layer, with a factor that grows along the ring.
@@ -110,6 +111,11 @@ class Geometry {
  private:
   std::vector<std::vector<Segment>> chunks_;
 };
+
+// The chunk whose sum `node` finishes.
+constexpr uint32_t own_chunk(uint32_t node, uint32_t nodes) {
+  return (node + 1) % nodes;
+}
 
 struct OperationSettings {
   double scale = 1.0;  // loss scaling of this step's gradients; residuals follow it (factor new/old)

@@ -31,8 +31,7 @@ SampledThresholds::SampledThresholds(const BucketPlan& plan) : group_of_(plan.la
   uint64_t next = 0;
   uint64_t largest = 0;
   for (Group& group : groups_) {
-    group.stride = static_cast<uint32_t>(
-        std::max<uint64_t>(kSampleStride, (group.elements + kMostSamples - 1) / kMostSamples));
+    group.stride = sample_stride(group.elements);
     group.first = next;
     for (const uint32_t l : group.layers) {
       place_layer(plan, plan.layers[l], group.stride, next);
@@ -65,8 +64,9 @@ SampledThresholds::Place SampledThresholds::of_block(const BucketPlan& plan, uin
   return {std::span(samples_).subspan(first_of_block_[index], block.elements / stride), stride};
 }
 
-void SampledThresholds::settle(Group& group, double density) {
-  if (group.count == 0) {
+void SampledThresholds::settle(Group& group, double density, double scale, double factor) {
+  if (group.count == 0 || group.sampled_at == 0) {
+    group.threshold *= static_cast<float>(factor);
     return;
   }
   const auto from = samples_.begin() + static_cast<std::ptrdiff_t>(group.first);
@@ -77,6 +77,9 @@ void SampledThresholds::settle(Group& group, double density) {
   const auto quantile = scratch_.begin() + static_cast<std::ptrdiff_t>(kept - 1);
   std::nth_element(scratch_.begin(), quantile, end, std::greater<>());
   group.threshold = std::bit_cast<float>(std::max(*quantile, 1U));  // zeros are never sent
+  if (group.sampled_at != scale) {
+    group.threshold *= static_cast<float>(scale / group.sampled_at);
+  }
 }
 
 float SampledThresholds::next(uint32_t layer) const {

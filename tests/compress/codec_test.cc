@@ -1,5 +1,5 @@
 // What every codec of the table promises, and what each of them computes.
-#include "compress/codecs/codec.h"
+#include "compress/bucket_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -377,61 +377,23 @@ TEST(Dropping, WithTheBucketsThresholdKeepsTheDensityOfTheWhole) {
   EXPECT_NEAR(settled_density(shape, {settings, settings, settings}, 60, {1, 1, 1}), aimed, 0.003);
 }
 
+// Beyond 2^29 elements a sample of 65,536 would take less than one element of a block.
+TEST(Dropping, HasASampleOfEveryBlockHoweverLargeTheLayer) {
+  for (uint64_t elements = 1; elements <= uint64_t{1} << 40; elements = 3 * elements + 1) {
+    const uint32_t stride = sample_stride(elements);
+    ASSERT_GE(stride, kSampleStride);
+    ASSERT_LE(stride, kSparseRawBlock) << elements;
+    ASSERT_LE(most_samples(elements), std::max(kMostSamples, elements / kSparseRawBlock));
+    ASSERT_GE(most_samples(elements), std::min(elements / kSampleStride, kMostSamples - 1) / 2);
+  }
+  EXPECT_EQ(sample_stride((uint64_t{1} << 29) + 1), kSparseRawBlock);
+}
+
 TEST(Dropping, SortsNoMoreSamplesForALargeLayerThanForASmallerOne) {
   const std::vector<CodecSettings> settings = {codec("dropping", 0.01)};
   const uint64_t elements = 4'000'000;
-  EXPECT_EQ(held_bytes(shape_of({elements}, 1), settings), 8 * elements + 2 * 4 * 65536 + 12 * 8192);
-}
-
-// What a reducer holds follows from what is in the bucket, not from how large a block could be.
-TEST(HeldBytes, AreThoseOfTheLargestBlock) {
-  EXPECT_EQ(held_bytes(shape_of({3000}, 2), std::vector{codec("laco")}), 8 * 3000 + 13 * 3000U);
-  EXPECT_EQ(held_bytes(shape_of({100}, 2), std::vector{codec("laco")}), 8 * 100 + 4 * 100U);  // as l8
-  EXPECT_EQ(held_bytes(shape_of({100}, 2), std::vector{codec("none")}), 0U);
-  EXPECT_EQ(held_bytes(shape_of({100000, 100000}, 2), std::vector{codec("laco"), codec("topk")}),
-            8 * 200000 + 13 * 65536U);
-  CodecSettings momentum = codec("none");
-  momentum.momentum = 0.9;
-  EXPECT_EQ(held_bytes(shape_of({100}, 2), std::vector{momentum}), 8 * 100U);
-  const auto reducer = make_compressor(shape_of({3000}, 2), std::vector{codec("laco")}).value();
-  EXPECT_EQ(reducer->stats().residual_bytes, 8 * 3000 + 13 * 3000U);
-}
-
-TEST(Flush, LeavesNormsAndThresholdsAlone) {
-  for (const char* name : {"laco", "dropping"}) {
-    const BucketShape shape = shape_of({20000}, 1);
-    LoopbackRing ring = compressed_ring(shape, codec(name, 0.01));
-    RingBuffers buffers(shape, 1);
-    buffers.gradients[0][0] = gauss(20000);
-    for (int step = 0; step < 40; ++step) {
-      ASSERT_TRUE(run_sum(ring, buffers));
-    }
-    const LayerState before = ring.node(0).describe_state(0, 1).at(0);
-    OperationSettings flush = operation(ReduceOp::kSum, 1);
-    flush.flush = true;
-    ASSERT_TRUE(*ring.run(flush, buffers.locals(), buffers.result_starts()));
-    const LayerState after = ring.node(0).describe_state(0, 1).at(0);
-    EXPECT_EQ(after.alpha, before.alpha) << name;
-    EXPECT_EQ(after.squares, before.squares) << name;
-    EXPECT_EQ(after.operations, before.operations + 1) << name;
-    ASSERT_TRUE(run_sum(ring, buffers));
-    EXPECT_LT(ring.node(0).stats().density, 0.01) << name;
-  }
-}
-
-TEST(Settings, ThatNoCodecHasAreRefused) {
-  CodecSettings settings = codec("l8");
-  settings.steps_per_octave = 12;
-  const auto refused = make_compressor(shape_of({64}, 2), std::vector{settings});
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message().find("12 is neither 8 nor 16"), std::string::npos);
-}
-
-TEST(Settings, ThatChangeTheBytesChangeTheVariant) {
-  CodecSettings settings = codec("l8");
-  const auto coarse = make_compressor(shape_of({64}, 2), std::vector{settings}).value()->wire_variant();
-  settings.steps_per_octave = 16;
-  EXPECT_NE(make_compressor(shape_of({64}, 2), std::vector{settings}).value()->wire_variant(), coarse);
+  EXPECT_EQ(held_bytes(shape_of({elements}, 1), settings),
+            8 * elements + 2 * 4 * (elements / 62) + 12 * 8192);
 }
 
 }  // namespace

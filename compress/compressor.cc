@@ -149,16 +149,18 @@ const float* Compressor::with_owed(const Block& block, const void* gathered,
 }
 
 // A layer's norm is known only when all of it has been read, and what has been read cannot be read again: so
-// each block is held to its share of the layer's bound, whatever the others are.
-void Compressor::gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh) {
+// each block is held to its share of the layer's bound, whatever the others are. Returns the sum of squares.
+double Compressor::gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh) {
   std::fill_n(fresh, block.elements, 0.0F);
   add_locals(locals, block.first, fresh, block.elements);
   const double squares = square_sum(fresh, block.elements);
   const double bound = block.clip * clip_scale_;
   // What is not finite stays so: the operation has no result then.
-  if (squares > bound * bound && std::isfinite(squares)) {
-    multiply(fresh, static_cast<float>(bound / std::sqrt(squares)), fresh, block.elements);
+  if (!(squares > bound * bound) || !std::isfinite(squares)) {
+    return squares;
   }
+  multiply(fresh, static_cast<float>(bound / std::sqrt(squares)), fresh, block.elements);
+  return square_sum(fresh, block.elements);
 }
 
 // What the sum takes from the local ranks, as one array of the block's elements: their gradients, clipped and
@@ -170,8 +172,9 @@ const void* Compressor::gather(const Block& block, std::span<const void* const> 
     return nullptr;
   }
   float* fresh = fresh_.data();
+  double squares = 0;
   if (block.clip > 0) {
-    gather_clipped(block, locals, fresh);
+    squares = gather_clipped(block, locals, fresh);
   }
   if (block.momentum > 0) {
     float* const velocity = next_velocity_.data() + block.first;
@@ -186,7 +189,10 @@ const void* Compressor::gather(const Block& block, std::span<const void* const> 
     std::fill_n(fresh, block.elements, 0.0F);
     add_locals(locals, block.first, fresh, block.elements);
   }
-  record.fresh_squares = norm ? square_sum(fresh, block.elements) : 0;
+  if (norm) {
+    const bool known = block.clip > 0 && block.momentum == 0;
+    record.fresh_squares = known ? squares : square_sum(fresh, block.elements);
+  }
   return fresh;
 }
 
@@ -268,10 +274,7 @@ Result<HopOutcome> Compressor::hop(const Segment& segment, std::span<const std::
     outcome.bytes += static_cast<uint32_t>(done->bytes);
     outcome.not_finite |= done->not_finite;
   }
-  if (reader.left() != 0) {
-    return Status(Code::kCorrupt, "a segment came with " + std::to_string(reader.left()) +
-                                      " bytes behind its last block; its sender disagrees on the layers");
-  }
+  GRADWIRE_RETURN_IF_ERROR(all_read(reader, "a segment"));
   return outcome;
 }
 
@@ -309,11 +312,7 @@ Status Compressor::decode(const Segment& segment, std::span<const std::byte> byt
     const Block& block = plan_.blocks[i];
     GRADWIRE_RETURN_IF_ERROR(decode_block(block, reader, static_cast<float*>(result) + block.first));
   }
-  if (reader.left() != 0) {
-    return {Code::kCorrupt, "a segment came with " + std::to_string(reader.left()) +
-                                " bytes behind its last block; its sender disagrees on the layers"};
-  }
-  return ok_status();
+  return all_read(reader, "a segment");
 }
 
 Result<std::unique_ptr<BucketReducer>> make_compressor(const BucketShape& shape,

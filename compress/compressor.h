@@ -63,7 +63,7 @@ class Compressor final : public BucketReducer {
   Result<BlockOutcome> hop_coded(uint32_t index, const Sources& sources, std::byte* out);
   Status decode_block(const Block& block, ByteReader& bytes, float* result);
   const float* with_owed(const Block& block, const void* gathered, std::span<const void* const> locals);
-  void gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh);
+  double gather_clipped(const Block& block, std::span<const void* const> locals, float* fresh);
   const void* gather(const Block& block, std::span<const void* const> locals, BlockRecord& record);
   SparseRule rule_for(const Block& block) const;
   uint64_t committed(const SparseLayer& layer) const;

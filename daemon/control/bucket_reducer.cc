@@ -62,10 +62,11 @@ bool is_compressible(const Manifest& manifest) {
 }
 
 bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& policy) {
-  const auto is_coded = [&policy](const auto& layer) {
-    return layer.second > 0 && config::resolve_policy(policy, layer.first).codec != "none";
+  const auto keeps = [&policy](const auto& layer) {
+    const config::PolicySettings settings = config::resolve_policy(policy, layer.first);
+    return layer.second > 0 && (settings.codec != "none" || settings.momentum > 0);
   };
-  return is_compressible(manifest) && std::any_of(manifest.layers.begin(), manifest.layers.end(), is_coded);
+  return is_compressible(manifest) && std::any_of(manifest.layers.begin(), manifest.layers.end(), keeps);
 }
 
 uint64_t owed_bytes(const Manifest& manifest, const config::CompressionPolicy& from,
@@ -103,7 +104,7 @@ Result<std::unique_ptr<compress::BucketReducer>> make_shards(const Manifest& man
   }
   std::vector<uint32_t> rank_chunk;
   for (const uint32_t node : rank_node) {
-    rank_chunk.push_back((node + 1) % nodes);
+    rank_chunk.push_back(compress::own_chunk(node, nodes));
   }
   return compress::make_shard_reducer(bucket_shape(manifest, {nodes, 0, max_payload}),
                                       static_cast<compress::Dtype>(manifest.dtype), rank_chunk);

@@ -92,7 +92,7 @@ uint32_t awaited_hop(const Core& core, const Bucket& bucket);
 
 // The chunk whose sum a node finishes.
 inline uint32_t owned_chunk(uint32_t node, uint32_t nodes) {
-  return (node + 1) % nodes;
+  return compress::own_chunk(node, nodes);
 }
 inline uint32_t arriving_chunk(uint32_t nodes, uint32_t node, uint32_t hop) {
   return (node + 2 * nodes - hop - 1) % nodes;

@@ -54,7 +54,7 @@ bool set_out(Core& core, Bucket& bucket, const std::byte* source, std::byte* res
 
 std::span<const Segment> own_shards(const Bucket& bucket) {
   const JobSpec& job = bucket.job->spec;
-  return segments(bucket, (job.node_index + 1) % job.nodes);
+  return segments(bucket, compress::own_chunk(job.node_index, job.nodes));
 }
 
 }  // namespace

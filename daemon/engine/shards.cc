@@ -89,7 +89,7 @@ const std::byte* shard_source(const Bucket& bucket, const Segment& segment) {
 
 void poison_shards(const Bucket& bucket) {
   const compress::BucketReducer& shards = *bucket.spec.shards;
-  const uint32_t own = (bucket.job->spec.node_index + 1) % bucket.job->spec.nodes;
+  const uint32_t own = compress::own_chunk(bucket.job->spec.node_index, bucket.job->spec.nodes);
   for (const Segment& segment : shards.geometry().segments(own)) {
     shards.poison(bucket.spec.result, segment.first_element, segment.elements);
   }

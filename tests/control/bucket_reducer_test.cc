@@ -58,6 +58,16 @@ TEST(Policy, OfResidualsInBf16ChargesHalfOfThem) {
             residual_bytes(manifest(), place, policy));
 }
 
+TEST(Policy, OfMomentumKeepsSomethingWhateverTheCodec) {
+  config::CompressionPolicy policy;
+  EXPECT_FALSE(has_residuals(manifest(), policy));
+  policy.defaults.momentum = 0.9;
+  EXPECT_TRUE(has_residuals(manifest(), policy));
+  policy.defaults.momentum = 0;
+  policy.defaults.codec = "l8";
+  EXPECT_TRUE(has_residuals(manifest(), policy));
+}
+
 TEST(Plan, IsDirectOnlyWhereSharesCanBeSummedAtTheirOwner) {
   config::CompressionPolicy policy;
   policy.defaults.codec = "laco";

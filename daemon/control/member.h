@@ -13,7 +13,7 @@
 #include "daemon/control/member_buckets.h"
 #include "daemon/control/node_context.h"
 #include "daemon/control/state_save.h"
-#include "daemon/planner/linear_cost.h"
+#include "daemon/planner/costs.h"
 
 namespace gradwire::control {
 
@@ -171,7 +171,8 @@ class Member : public std::enable_shared_from_this<Member> {
   std::optional<Epoch> epoch_;
   std::shared_ptr<MemberBuckets> buckets_;
   bool measuring_ = false;
-  planner::LinearCost sends_{0.7}, processor_{0.7};              // of this job's probes, by bytes
+  planner::ProbeTimes probed_;  // this job's probes, smoothed
+  double probe_weight_ = 0;
   std::map<std::pair<uint32_t, uint64_t>, std::string> stalls_;  // by bucket and sequence number
 };
 

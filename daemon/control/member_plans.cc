@@ -60,16 +60,18 @@ void Member::engine_coded(const engine::JobSnapshot& job) {
   }
 }
 
-// A measurement may have met other traffic: earlier ones count, too, and less each time.
+// A measurement may have met other traffic: earlier ones count, too, each half as much as the next.
 planner::ProbeTimes Member::smoothed(const engine::ProbeTimes& times) {
-  constexpr double kBytes = 4.0 * engine::kProbeElements;
-  sends_.add(0, static_cast<double>(times.empty_ns));
-  sends_.add(kBytes, static_cast<double>(times.full_ns));
-  processor_.add(0, static_cast<double>(times.empty_cpu_ns));
-  processor_.add(kBytes, static_cast<double>(times.full_cpu_ns));
-  const planner::Line clock = sends_.line().value_or(planner::Line{});
-  const planner::Line cpu = processor_.line().value_or(planner::Line{});
-  return {engine::kProbeElements, clock.at(0), cpu.at(0), clock.at(kBytes), cpu.at(kBytes)};
+  probe_weight_ = 0.5 * probe_weight_ + 1;
+  const auto follow = [this](double& mean, uint64_t ns) {
+    mean += (static_cast<double>(ns) - mean) / probe_weight_;
+  };
+  probed_.elements = engine::kProbeElements;
+  follow(probed_.empty_ns, times.empty_ns);
+  follow(probed_.empty_cpu_ns, times.empty_cpu_ns);
+  follow(probed_.full_ns, times.full_ns);
+  follow(probed_.full_cpu_ns, times.full_cpu_ns);
+  return probed_;
 }
 
 // The codecs first, so that they do not disturb the network's measurement.

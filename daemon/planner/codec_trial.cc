@@ -143,13 +143,6 @@ Result<Trial::Times> run(compress::CodecSettings settings, uint64_t chunk,
   return best;
 }
 
-Line line_through(double small_ns, double large_ns) {
-  LinearCost cost(1);
-  cost.add(static_cast<double>(kSmall), small_ns);
-  cost.add(static_cast<double>(kLarge), large_ns);
-  return *cost.line();
-}
-
 }  // namespace
 
 Result<CodecCost> try_codec(const compress::CodecSettings& settings, const std::function<uint64_t()>& now_ns,
@@ -164,10 +157,14 @@ Result<CodecCost> try_codec(const compress::CodecSettings& settings, const std::
   const auto took = static_cast<double>(now_ns() - since);
   const auto worked = static_cast<double>(cpu_ns ? cpu_ns() - since_cpu : 0);
   const double waits = worked > 0 ? std::clamp(took / worked, 1.0, kMostWaiting) : 1.0;
+  const auto line = [waits](double small_ns, double large_ns) {
+    return line_through(static_cast<double>(kSmall), small_ns * waits, static_cast<double>(kLarge),
+                        large_ns * waits);
+  };
   CodecCost cost;
-  cost.first = line_through(small->first * waits, large->first * waits);
-  cost.relay = line_through(small->relay * waits, large->relay * waits);
-  cost.decode = line_through(small->decode * waits, large->decode * waits);
+  cost.first = line(small->first, large->first);
+  cost.relay = line(small->relay, large->relay);
+  cost.decode = line(small->decode, large->decode);
   cost.bytes_per_element = large->bytes / static_cast<double>(kLarge);
   cost.most_bytes_per_element = most_bytes;
   return cost;

@@ -42,6 +42,15 @@ Status check(const std::string& name, const CodecCost& cost) {
 
 }  // namespace
 
+Line line_through(double small, double small_ns, double large, double large_ns) {
+  const double unit = (large_ns - small_ns) / (large - small);
+  const double fixed = small_ns - unit * small;
+  if (unit < 0) {
+    return {(small_ns + large_ns) / 2, 0};
+  }
+  return fixed < 0 ? Line{0, large_ns / large} : Line{fixed, unit};
+}
+
 NodeCosts slowest(std::span<const NodeCosts> nodes) {
   NodeCosts all = nodes.front();
   for (const NodeCosts& node : nodes.subspan(1)) {

@@ -9,9 +9,18 @@
 #include <vector>
 
 #include "config/base/result.h"
-#include "daemon/planner/linear_cost.h"
 
 namespace gradwire::planner {
+
+// What something costs as A + B * size.
+struct Line {
+  double fixed_ns = 0;  // A
+  double unit_ns = 0;   // B: a byte's or an element's
+  double at(double size) const { return fixed_ns + unit_ns * size; }
+};
+
+// Through what a small and a large one took; where that needs a negative A or B, it is zero.
+Line line_through(double small, double small_ns, double large, double large_ns);
 
 // A codec on one thread; sizes are elements, A is a segment's.
 struct CodecCost {

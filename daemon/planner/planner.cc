@@ -65,10 +65,6 @@ Halves direct(const Segment& of, double hops, double segments) {
 
 }  // namespace
 
-std::string algorithm_name(Algorithm algorithm) {
-  return algorithm == Algorithm::kRing ? "ring" : "direct";
-}
-
 Estimate estimate(const Workload& bucket, const NodeCosts& costs, const Choice& choice) {
   const double nodes = bucket.nodes;
   double room = 0;  // bytes that the segments of a chunk must have room for
@@ -134,14 +130,6 @@ Decision choose(const Workload& bucket, const NodeCosts& costs, const Allowed& a
   });
   const Choice exact{Algorithm::kRing, {CodecChoice::Kind::kBypass, 0}, allowed.segments.front()};
   return {best->first, best->second, estimate(bucket, costs, exact).total_ns};
-}
-
-std::string describe(const Decision& decision, const std::string& codec) {
-  const auto microseconds = [](double ns) { return std::to_string(std::llround(ns / 1000)) + " us"; };
-  return codec + " by " + algorithm_name(decision.choice.algorithm) + ", segments of " +
-         std::to_string(decision.choice.segment_bytes) +
-         " bytes: " + microseconds(decision.expected.total_ns) + " expected, " +
-         microseconds(decision.exact_ns) + " exact";
 }
 
 std::vector<uint32_t> segment_sizes(uint32_t largest) {

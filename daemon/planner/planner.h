@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "daemon/planner/costs.h"
@@ -78,12 +77,8 @@ struct Decision {
   double exact_ns = 0;
 };
 
-// The fastest; of those within 3% of it the one that comes first.
+// The fastest; of those within 1% of it the one that comes first.
 Decision choose(const Workload& bucket, const NodeCosts& costs, const Allowed& allowed);
-
-// "laco by ring, segments of 130048 bytes: 1204 us expected, 9120 us exact". `codec` names the choice.
-std::string describe(const Decision& decision, const std::string& codec);
-std::string algorithm_name(Algorithm algorithm);
 
 // The sizes of messages that are worth a try: the largest, and halves of it that a segment may have.
 std::vector<uint32_t> segment_sizes(uint32_t largest);

@@ -28,6 +28,18 @@ ProbeTimes probe_of(const NodeCosts& costs, uint32_t nodes, uint64_t elements) {
   return probe;
 }
 
+TEST(Line, GoesThroughBothAndIsNowhereNegative) {
+  const Line line = line_through(1000, 20'800, 1e6, 820'000);
+  EXPECT_NEAR(line.fixed_ns, 20'000, 1);
+  EXPECT_NEAR(line.at(5e5), 420'000, 1);
+  const Line falling = line_through(1000, 900, 1e6, 100);
+  EXPECT_EQ(falling.unit_ns, 0);
+  EXPECT_EQ(falling.fixed_ns, 500);
+  const Line steep = line_through(1e6, 1, 2e6, 2e6);
+  EXPECT_EQ(steep.fixed_ns, 0);
+  EXPECT_EQ(steep.unit_ns, 1);
+}
+
 TEST(FitLink, FindsTheLinkThatGaveTheTimes) {
   for (const uint32_t nodes : {2u, 4u, 16u}) {
     NodeCosts costs;

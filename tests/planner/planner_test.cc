@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include "tests/planner/ring_model.h"
 
@@ -104,15 +106,15 @@ TEST(Planner, HandlesABucketOfNothing) {
   EXPECT_TRUE(std::isfinite(decision.exact_ns));
 }
 
-TEST(Planner, NamesWhatItExpects) {
-  const Decision decision{{Algorithm::kRing, {}, kSegment}, {1'204'000, 0, 0, 0}, 9'120'000};
-  EXPECT_EQ(describe(decision, "laco"),
-            "laco by ring, segments of 130048 bytes: 1204 us expected, 9120 us exact");
-}
-
 TEST(Planner, HalvesSegmentsDownToTheSmallest) {
   EXPECT_EQ(segment_sizes(130'048), (std::vector<uint32_t>{130'048}));
   EXPECT_EQ(segment_sizes(400'000), (std::vector<uint32_t>{400'000, 200'000, 100'000}));
+}
+
+std::string describe(const Choice& choice) {
+  return std::string(choice.algorithm == Algorithm::kRing ? "ring" : "direct") + ", codec " +
+         std::to_string(static_cast<int>(choice.codec.kind)) + "/" + std::to_string(choice.codec.other) +
+         ", " + std::to_string(choice.segment_bytes);
 }
 
 struct Grid {
@@ -128,7 +130,8 @@ Grid compare(const Allowed& allowed, double byte_cpu_ns) {
       costs.link.byte_cpu_ns = byte_cpu_ns;
       for (uint64_t bytes = 1024; bytes <= uint64_t{256} << 20; bytes *= 2) {
         const Workload bucket = bucket_of(nodes, bytes);
-        const double planned = RingModel(bucket, costs, choose(bucket, costs, allowed).choice).run();
+        const Choice chosen = choose(bucket, costs, allowed).choice;
+        const double planned = RingModel(bucket, costs, chosen).run();
         double best = std::numeric_limits<double>::infinity();
         std::string name;
         for (const Algorithm algorithm : allowed.algorithms) {
@@ -137,26 +140,43 @@ Grid compare(const Allowed& allowed, double byte_cpu_ns) {
               const double time = RingModel(bucket, costs, {algorithm, choice, segment}).run();
               if (time < best) {
                 best = time;
-                name = algorithm_name(algorithm) + ", codec " +
-                       std::to_string(static_cast<int>(choice.kind)) + "/" + std::to_string(choice.other) +
-                       ", " + std::to_string(segment);
+                name = describe({algorithm, choice, segment});
               }
             }
           }
         }
         if (planned / best > grid.worst) {
           grid.worst = planned / best;
-          grid.where =
-              std::to_string(nodes) + " nodes, " + std::to_string(gbit) + " gbit, " + std::to_string(bytes) +
-              " bytes: " +
-              describe(choose(bucket, costs, allowed),
-                       std::to_string(static_cast<int>(choose(bucket, costs, allowed).choice.codec.kind))) +
-              "; took " + std::to_string(planned) + ", the best is " + name + " with " + std::to_string(best);
+          grid.where = std::to_string(nodes) + " nodes, " + std::to_string(gbit) + " gbit, " +
+                       std::to_string(bytes) + " bytes: " + describe(chosen) + " took " +
+                       std::to_string(planned) + ", the best is " + name + " with " + std::to_string(best);
         }
       }
     }
   }
   return grid;
+}
+
+// What a choice takes by the formulas, against the model.
+TEST(Planner, EstimatesAreNearWhatTheModelTakes) {
+  double worst = 0;
+  for (const uint32_t nodes : {2u, 4u, 8u, 16u}) {
+    for (const double gbit : {0.1, 1.0, 10.0, 100.0}) {
+      const NodeCosts costs = costs_at(gbit);
+      for (uint64_t bytes = 1024; bytes <= uint64_t{64} << 20; bytes *= 4) {
+        for (const CodecChoice& codec : everything().codecs) {
+          for (const Algorithm algorithm : everything().algorithms) {
+            const Workload bucket = bucket_of(nodes, bytes);
+            const Choice choice{algorithm, codec, kSegment};
+            const double ratio =
+                estimate(bucket, costs, choice).total_ns / RingModel(bucket, costs, choice).run();
+            worst = std::max(worst, std::max(ratio, 1 / ratio));
+          }
+        }
+      }
+    }
+  }
+  EXPECT_LE(worst, 1.15);
 }
 
 constexpr double kByteCpu[] = {0.0, 0.05, 0.25, 1.0};

@@ -20,6 +20,9 @@ constexpr std::string_view kBypasses[] = {"auto", "never", "always"};
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
 constexpr std::string_view kCodecs[] = {"none",   "fp16", "bf16", "l8",   "int8", "int4",
                                         "onebit", "sign", "lads", "laco", "topk", "dropping"};
+// What may stand in for another codec: sign counts votes, which no other sum is.
+constexpr std::string_view kOtherCodecs[] = {"fp16",   "bf16", "l8",   "int8", "int4",
+                                             "onebit", "lads", "laco", "topk", "dropping"};
 constexpr std::string_view kNorms[] = {"previous", "current"};
 constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
 constexpr std::string_view kSteps[] = {"8", "16"};
@@ -289,7 +292,7 @@ constexpr Option kOptions[] = {
      "Whether gradients go exactly, whatever compression.codec says. auto: where that is faster by "
      "measurement, for each bucket; never; always.",
      FIELD(plan.bypass)},
-    {"plan.codecs", Type::kCodecs, 0, 127, kCodecs, "l8,fp16", "",
+    {"plan.codecs", Type::kCodecs, 0, 127, kOtherCodecs, "l8,fp16", "",
      "Codecs that a bucket may get instead of the policy's where that is faster by measurement, separated by "
      "commas. They replace whatever the policy names, but for none. Empty: the policy's only.",
      FIELD(plan.codecs)},
@@ -316,10 +319,8 @@ constexpr Option kOptions[] = {
     {"compression.codec", Type::kChoice, 0, 0, kCodecs, "laco", "",
      "none: exact; fp16, bf16: 16 bits an element; l8: 8 bits, logarithmic; int8, int4: 8 or 4 bits, linear; "
      "onebit: signs with error feedback; sign: majority vote; lads: sparse, elements over their layer's "
-     "threshold; "
-     "laco: lads with values in 8 bits; topk: sparse, the largest of a block; dropping: sparse, over a "
-     "sampled "
-     "quantile.",
+     "threshold; laco: lads with values in 8 bits; topk: sparse, the largest of a block; dropping: sparse, "
+     "over a sampled quantile.",
      FIELD(compression.defaults.codec)},
     {"compression.density",
      Type::kNumber,
@@ -408,8 +409,7 @@ constexpr Option kOptions[] = {
      "1",
      "",
      "Local clipping, before momentum: no node adds more to a layer's result, in L2, than this divided by "
-     "the "
-     "square root of the number of nodes. Each block is held to its share by elements. 0: none.",
+     "the square root of the number of nodes. Each block is held to its share by elements. 0: none.",
      FIELD(compression.defaults.clip_norm)},
     {"compression.warm_start", Type::kChoice, 0, 0, kWarmStarts, "exponential", "",
      "stages: dense, 25%, 6.25%, 1.56%, 0.4%, 0.1% until the target is reached. exponential: a fifth of "

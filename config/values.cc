@@ -73,6 +73,14 @@ Result<std::string> parse_text(const Option& option, std::string_view text) {
   if (option.type == Type::kCodecs) {
     for (std::string_view rest = text; !rest.empty();) {
       const std::string_view name = rest.substr(0, rest.find(','));
+      if (name == "none") {
+        return wrong("holds 'none': whether buckets go exactly is plan.bypass's");
+      }
+      if (name == "sign") {
+        return wrong(
+            "holds 'sign', which counts votes and stands in for no other codec: ask for it in "
+            "compression.codec");
+      }
       if (std::ranges::find(option.choices, name) == option.choices.end()) {
         return wrong("holds '" + std::string(name) + "', which is no codec");
       }

@@ -51,6 +51,16 @@ TEST_F(Errors, NameFileLineColumnValueLimitsAndAnExample) {
             "example 50us");
 }
 
+TEST_F(Errors, WhatStandsInForNoOtherCodecIsRefused) {
+  EXPECT_EQ(error("plan: {codecs: \"l8,sign\"}"),
+            "FILE:1:16: plan.codecs: 'l8,sign' holds 'sign', which counts votes and stands in for no other "
+            "codec: ask for it in compression.codec; allowed \"\" or of fp16, bf16, l8, int8, int4, onebit, "
+            "lads, laco, topk or dropping, separated by commas; write for example l8,fp16");
+  EXPECT_NE(error("plan: {codecs: none}").find("holds 'none': whether buckets go exactly is plan.bypass's"),
+            std::string::npos);
+  EXPECT_EQ(error("plan: {codecs: \"l8,fp16\"}"), "");
+}
+
 TEST_F(Errors, NumbersThatLookOctalAreRefused) {
   EXPECT_EQ(
       error("peers: {port: 010}"),

@@ -74,7 +74,7 @@ class Member : public std::enable_shared_from_this<Member> {
   Result<StateSave::Source> state_source();
   Status may_load_state() const;
   void before_load(const Answer& ready);
-  Status load_state(std::vector<compress::StateSection> sections, AdmittedState admitted);
+  Status load_state(std::vector<compress::StateSection>&& sections, AdmittedState admitted);
   void leave(uint32_t rank, const Answer& reply);
   // The trainer of a rank that has not left is gone: "died (pid 12)". `session` as in LocalJoin: a newer one
   // of that rank is not meant; 0: whichever is there.

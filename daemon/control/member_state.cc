@@ -54,7 +54,7 @@ void Member::before_load(const Answer& ready) {
   node_.residuals->when_home(buckets_->absent(), ready);
 }
 
-Status Member::load_state(std::vector<compress::StateSection> sections, AdmittedState admitted) {
+Status Member::load_state(std::vector<compress::StateSection>&& sections, AdmittedState admitted) {
   GRADWIRE_RETURN_IF_ERROR(may_load_state());
   return node_.residuals->replace(identity_, std::move(sections), std::move(admitted));
 }
@@ -63,16 +63,14 @@ ResidualStore::Absent MemberBuckets::absent() const {
   if (!node_.residuals) {
     return {};
   }
-  auto absent = node_.residuals->absent(facts_.identity);
+  std::set<std::weak_ptr<const std::string>, std::owner_less<>> in_use;
   for (const auto& [id, bucket] : buckets_) {
-    if (bucket.holders.empty()) {
-      continue;
-    }
-    for (const auto& away : {bucket.away, away_of(bucket.change)}) {
-      std::erase_if(
-          absent, [&away](const auto& each) { return !each.owner_before(away) && !away.owner_before(each); });
+    if (!bucket.holders.empty()) {
+      in_use.insert({bucket.away, away_of(bucket.change)});
     }
   }
+  auto absent = node_.residuals->absent(facts_.identity);
+  std::erase_if(absent, [&in_use](const auto& each) { return in_use.contains(each); });
   return absent;
 }
 

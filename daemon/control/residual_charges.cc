@@ -15,7 +15,7 @@ Result<AdmittedState> ResidualStore::admit(const JobIdentity& identity, uint64_t
   return AdmittedState{bytes, std::move(charges->front())};
 }
 
-Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress::StateSection> sections,
+Status ResidualStore::replace(const JobIdentity& identity, std::vector<compress::StateSection>&& sections,
                               AdmittedState admitted) {
   std::erase_if(sections, [](const compress::StateSection& section) { return section.layers.empty(); });
   std::vector<uint64_t> parts;

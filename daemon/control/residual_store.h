@@ -78,8 +78,9 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
   std::vector<compress::StateSection> copy(const JobIdentity& job) const;
   // For a state that will replace what is kept of the job: that does not stand in its way.
   Result<AdmittedState> admit(const JobIdentity& job, uint64_t bytes);
-  // Instead of whatever is kept of a job that has an epoch here. A failure changes nothing of the job's.
-  Status replace(const JobIdentity& job, std::vector<compress::StateSection> sections,
+  // Instead of whatever is kept of a job that has an epoch here. A failure changes nothing of the job's, and
+  // leaves the sections to whom they belong.
+  Status replace(const JobIdentity& job, std::vector<compress::StateSection>&& sections,
                  AdmittedState admitted = {});
 
   // As QuotaLedger::charge_bytes; where it would refuse, the user's kept residuals are dropped, the oldest
@@ -116,7 +117,8 @@ class ResidualStore : public std::enable_shared_from_this<ResidualStore> {
     std::unique_ptr<Timer> expiry;
   };
 
-  void look_home(Absent absent, Nanoseconds deadline, const std::function<void(const Status&)>& done);
+  struct Awaited;
+  void look_home(const std::shared_ptr<Awaited>& awaited);
   Job& job_of(const JobIdentity& job);
   void start_expiry(const JobIdentity& identity, Job& job);
   Result<std::vector<QuotaLedger::Charge>> charge(uint32_t uid, std::span<const uint64_t> parts,

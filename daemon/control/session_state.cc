@@ -146,8 +146,12 @@ void Session::finish_load(uint64_t id, const Status& ready) {
   Status taken = ready;
   if (taken.ok()) {
     auto complete = load_->finish();
-    taken = complete.ok() ? member_->load_state(std::move(complete->sections), std::move(complete->admitted))
-                          : complete.status();
+    taken = complete.status();
+    if (complete.ok()) {
+      auto sections = std::make_shared<std::vector<compress::StateSection>>(std::move(complete->sections));
+      taken = member_->load_state(std::move(*sections), std::move(complete->admitted));
+      release_in(node_.workshop, std::move(sections));  // gigabytes, if they were refused
+    }
   }
   if (!taken.ok()) {
     fail_state(id, taken);

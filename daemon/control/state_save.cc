@@ -24,6 +24,11 @@ Status moved_on(const std::string& bucket) {
 
 // The engine's own words for a bucket that is not there have numbers only.
 Status named(const Status& status, const std::string& bucket) {
+  if (status.code() == Code::kAborted) {  // which tells trainers that their job has ended
+    return {Code::kUnavailable, bucket_text(bucket) +
+                                    " does not get its other plan, so its state cannot be "
+                                    "saved: save again"};
+  }
   return status.code() != Code::kNotFound
              ? status
              : Status(Code::kUnavailable,
@@ -40,19 +45,16 @@ void StateSave::open(const Opened& done) {
     describe(done);
     return;
   }
-  node_.residuals->when_home(source_.absent, [self = shared_from_this(), done](const Status& status) {
-    if (self->gave_up()) {
-      return;
-    }
-    if (!status.ok()) {
-      self->busy_ = false;
-      done(status);
-      return;
-    }
-    self->large_->sections = self->node_.residuals->copy(self->source_.identity);
-    self->kept_ = self->large_->sections.size();
-    self->describe(done);
-  });
+  node_.residuals->when_home(source_.absent, if_wanted([done](StateSave& self, const Status& status) {
+                               if (!status.ok()) {
+                                 self.busy_ = false;
+                                 done(status);
+                                 return;
+                               }
+                               self.large_->sections = self.node_.residuals->copy(self.source_.identity);
+                               self.kept_ = self.large_->sections.size();
+                               self.describe(done);
+                             }));
 }
 
 void StateSave::describe(const Opened& done) {
@@ -77,11 +79,9 @@ void StateSave::describe(const Opened& done) {
         *all = live->layers.size() < kTurnLayers;
         return ok_status();
       },
-      [self = shared_from_this(), live, all, done](const Status& status) {
-        if (!self->gave_up()) {
-          self->described(live, *all, status, done);
-        }
-      });
+      if_wanted([live, all, done](StateSave& self, const Status& status) {
+        self.described(live, *all, status, done);
+      }));
 }
 
 void StateSave::described(const std::shared_ptr<Live>& live, bool all, const Status& status,
@@ -92,11 +92,7 @@ void StateSave::described(const std::shared_ptr<Live>& live, bool all, const Sta
     if (begun) {
       live_.pop_back();
     }
-    again_.start(kAgain, [self = shared_from_this(), done] {
-      if (!self->gave_up()) {
-        self->describe(done);
-      }
-    });
+    again_.start(kAgain, if_wanted([done](StateSave& self) { self.describe(done); }));
     return;
   }
   if (!status.ok() || (begun && live_.back().operations != live->operations)) {
@@ -135,13 +131,10 @@ void StateSave::write(const Opened& done) {
       [large = large_, origin = source_.origin] {
         large->writer = std::make_unique<compress::StateWriter>(origin, std::move(large->sections));
       },
-      [self = shared_from_this(), done] {
-        if (self->gave_up()) {
-          return;
-        }
-        self->busy_ = false;
-        self->window_.open(self->node_, self->source_.identity.uid, Holding::kSaving, done);
-      });
+      if_wanted([done](StateSave& self) {
+        self.busy_ = false;
+        self.window_.open(self.node_, self.source_.identity.uid, Holding::kSaving, done);
+      }));
 }
 
 void StateSave::next(Reply<Part> done) {
@@ -204,13 +197,10 @@ void StateSave::go_on() {
       [self = shared_from_this(), written] {
         *written = self->large_->writer->fill(self->window_.bytes().subspan(self->filled_));
       },
-      [self = shared_from_this(), written] {
-        if (self->gave_up()) {
-          return;
-        }
-        self->filled_ += *written;
-        self->go_on();
-      });
+      if_wanted([written](StateSave& self) {
+        self.filled_ += *written;
+        self.go_on();
+      }));
 }
 
 // What is copied in one turn of the engine's needs no turn among the saves.
@@ -248,17 +238,14 @@ void StateSave::make_copy() {
           copy->values.clear();
         }
       },
-      [self = shared_from_this(), floats = live.floats, name = live.name] {
-        if (self->gave_up()) {
+      if_wanted([floats = live.floats, name = live.name](StateSave& self) {
+        if (self.large_->copy->values.size() != floats) {
+          self.end(Status(Code::kResourceExhausted,
+                          "no memory for a copy of the residuals of " + bucket_text(name)));
           return;
         }
-        if (self->large_->copy->values.size() != floats) {
-          self->end(Status(Code::kResourceExhausted,
-                           "no memory for a copy of the residuals of " + bucket_text(name)));
-          return;
-        }
-        self->copy(0);
-      });
+        self.copy(0);
+      }));
 }
 
 void StateSave::copy(uint64_t from) {
@@ -272,24 +259,22 @@ void StateSave::copy(uint64_t from) {
   // The copy lives as long as the answer is due.
   node_.engine.look(
       source_.job, live.bucket,
-      [to = &to, from, count, operations = live.operations,
+      [to = &to, from, count, reducer_then = live.reducer, operations = live.operations,
        name = live.name](const compress::BucketReducer& reducer) {
-        if (reducer.stats().operations != operations || reducer.kept_floats() != to->size()) {
+        if (&reducer != reducer_then || reducer.stats().operations != operations ||
+            reducer.kept_floats() != to->size()) {
           return moved_on(name);
         }
         reducer.copy_kept(from, std::span(*to).subspan(from, count));
         return ok_status();
       },
-      [self = shared_from_this(), next = from + count, name = live.name](const Status& status) {
-        if (self->gave_up()) {
-          return;
-        }
+      if_wanted([next = from + count, name = live.name](StateSave& self, const Status& status) {
         if (!status.ok()) {
-          self->end(named(status, name));
+          self.end(named(status, name));
           return;
         }
-        self->copy(next);
-      });
+        self.copy(next);
+      }));
 }
 
 void StateSave::copied() {

@@ -74,6 +74,15 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
   void end(const Result<Part>& part);
   void end_turn();
   bool gave_up();
+  // What goes on with the save when it is called, unless that was cancelled meanwhile.
+  template <typename Function>
+  auto if_wanted(Function function) {
+    return [self = shared_from_this(), function](const auto&... arguments) {
+      if (!self->gave_up()) {
+        function(*self, arguments...);
+      }
+    };
+  }
   void discard();
 
   NodeContext& node_;

@@ -22,12 +22,8 @@ inline constexpr uint64_t kLarge = 700'000;  // elements: three windows
 inline constexpr uint64_t kWindow = 1U << 20;
 
 // A cluster of one node whose policy compresses, and a trainer that speaks the protocol.
-struct World : TestCluster {
-  World() : TestCluster({"a"}) {
-    config::CompressionPolicy l8;
-    l8.defaults.codec = "l8";
-    coordinator->set_policy(config::policy_to_json(l8));
-  }
+struct World : Compressing {
+  World() : Compressing({"a"}) {}
   NodeContext& node() { return *nodes[0]->context; }
   FakeEngine& engine() { return *nodes[0]->engine; }
   uint64_t held() { return node().quotas->held_bytes(7); }

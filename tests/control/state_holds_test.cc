@@ -1,6 +1,7 @@
 // What saving and loading hold and wait for: charges, memory, buckets on their way, turns.
 #include <gmock/gmock.h>
 
+#include "daemon/control/bucket_reducer.h"
 #include "tests/control/state_fixture.h"
 
 namespace gradwire::control::testing {
@@ -9,14 +10,18 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A bucket whose residual takes three windows, and rank 0 of those that have it.
-void create_large(const std::vector<Trainer*>& trainers, const std::string& name = "b0") {
+// Bucket b0 with a layer of so many elements: the residual of kLarge takes three windows.
+void create_on(World& world, const std::vector<Trainer*>& trainers, uint64_t elements = kLarge) {
   for (Trainer* const trainer : trainers) {
     trainer->send({{"type", "bucket_create"},
-                   {"name", name},
+                   {"name", "b0"},
                    {"dtype", 0},
                    {"flags", kBucketGradient},
-                   {"layers", Json::array({Json::array({"w", kLarge})})}});
+                   {"layers", Json::array({Json::array({"w", elements})})}});
+  }
+  world.scheduler.settle();
+  for (Trainer* const trainer : trainers) {
+    ASSERT_EQ(trainer->last()["type"], "bucket_created") << trainer->last();
   }
 }
 
@@ -82,15 +87,7 @@ TEST(StateTransfer, HasWhatDestroyedBucketsBringBackWhileItIsSaved) {
   World world;
   Trainer zero(world, 0, 2);
   Trainer one(world, 1, 2);
-  for (Trainer* const trainer : {&zero, &one}) {
-    trainer->send({{"type", "bucket_create"},
-                   {"name", "b0"},
-                   {"dtype", 0},
-                   {"flags", kBucketGradient},
-                   {"layers", Json::array({Json::array({"w", 300})})}});
-  }
-  world.scheduler.settle();
-  ASSERT_EQ(one.last()["type"], "bucket_created");
+  create_on(world, {&zero, &one}, 300);
   operate(*world.engine().buckets.at(1)->reducer, 300);
   world.engine().busy_buckets.insert(1);  // its last messages are on their way
   ASSERT_EQ(zero.ask({{"type", "bucket_destroy"}, {"bucket", 1}})["type"], "ok");
@@ -114,8 +111,7 @@ TEST(StateTransfer, DoesNotWaitForEverForABucketThatDoesNotComeBack) {
   World world;
   Trainer zero(world, 0, 2);
   Trainer one(world, 1, 2);
-  create_large({&zero, &one});
-  world.scheduler.settle();
+  create_on(world, {&zero, &one});
   world.engine().busy_buckets.insert(1);
   ASSERT_EQ(zero.ask({{"type", "bucket_destroy"}, {"bucket", 1}})["type"], "ok");
   one.send({{"type", "bucket_destroy"}, {"bucket", 1}});
@@ -137,14 +133,7 @@ TEST(StateTransfer, LoadsAfterWhatADestroyedBucketBringsBack) {
   World world;
   Trainer zero(world, 0, 2);
   Trainer one(world, 1, 2);
-  for (Trainer* const trainer : {&zero, &one}) {
-    trainer->send({{"type", "bucket_create"},
-                   {"name", "b0"},
-                   {"dtype", 0},
-                   {"flags", kBucketGradient},
-                   {"layers", Json::array({Json::array({"w", 300})})}});
-  }
-  world.scheduler.settle();
+  create_on(world, {&zero, &one}, 300);
   operate(*world.engine().buckets.at(1)->reducer, 300);
   world.engine().busy_buckets.insert(1);
   ASSERT_EQ(zero.ask({{"type", "bucket_destroy"}, {"bucket", 1}})["type"], "ok");
@@ -166,9 +155,7 @@ TEST(StateTransfer, LoadsAfterWhatADestroyedBucketBringsBack) {
 TEST(StateTransfer, ABucketThatIsGoneFromTheEngineIsNotLeftOut) {
   World world;
   Trainer trainer(world, 0);
-  create_large({&trainer});
-  world.scheduler.settle();
-  ASSERT_EQ(trainer.last()["type"], "bucket_created");
+  create_on(world, {&trainer});
   operate(*world.engine().buckets.at(1)->reducer, kLarge);
   ASSERT_EQ(trainer.open("save")["type"], "state_opened");
   world.engine().buckets.clear();
@@ -185,9 +172,7 @@ TEST(StateTransfer, LargeBucketsAreCopiedOneAtATime) {
   World world;
   Trainer zero(world, 0, 2);
   Trainer one(world, 1, 2);
-  create_large({&zero, &one});
-  world.scheduler.settle();
-  ASSERT_EQ(one.last()["type"], "bucket_created");
+  create_on(world, {&zero, &one});
   operate(*world.engine().buckets.at(1)->reducer, kLarge);
   const uint64_t held = world.held();
   for (Trainer* const trainer : {&zero, &one}) {
@@ -205,19 +190,49 @@ TEST(StateTransfer, LargeBucketsAreCopiedOneAtATime) {
   }
   EXPECT_EQ(world.engine().most_looking, 1);
   EXPECT_EQ(world.held(), held + 2 * kWindow);
-  // One that dies while it copies, or while it waits for its turn, holds up nobody.
-  for (Trainer* const trainer : {&zero, &one}) {
-    ASSERT_EQ(trainer->open("save")["type"], "state_opened");
-    trainer->send({{"type", "state_next"}});
+}
+
+TEST(StateTransfer, OneThatDiesWhileItCopiesOrWaitsForItsTurnHoldsUpNobody) {
+  for (const bool copying : {false, true}) {
+    World world;
+    Trainer zero(world, 0, 2);
+    Trainer one(world, 1, 2);
+    create_on(world, {&zero, &one});
+    operate(*world.engine().buckets.at(1)->reducer, kLarge);
+    for (Trainer* const trainer : {&zero, &one}) {
+      ASSERT_EQ(trainer->open("save")["type"], "state_opened");
+      trainer->send({{"type", "state_next"}});
+    }
+    for (int i = 0; i < 100 && world.engine().looking == 0; ++i) {
+      ASSERT_TRUE(world.scheduler.step());
+    }
+    ASSERT_EQ(world.engine().looking, 1) << "zero's copy is under way";
+    ASSERT_TRUE(world.node().copy_outs->taken());
+    Trainer& victim = copying ? zero : one;
+    Trainer& other = copying ? one : zero;
+    victim.die();
+    EXPECT_FALSE(world.node().copy_outs->taken());
+    other.die();
+    EXPECT_EQ(world.held(), world.node().residuals->kept_bytes());
   }
-  for (int i = 0; i < 4; ++i) {
-    ASSERT_TRUE(world.scheduler.step());
-  }
-  EXPECT_TRUE(world.node().copy_outs->taken());
-  one.die();
-  EXPECT_FALSE(world.node().copy_outs->taken());
-  zero.die();
-  EXPECT_EQ(world.held(), world.node().residuals->kept_bytes());
+}
+
+TEST(StateTransfer, AnotherReducerOfTheSameSizeIsNoticed) {
+  World world;
+  Trainer trainer(world, 0);
+  create_on(world, {&trainer});
+  auto& reducer = world.engine().buckets.at(1)->reducer;
+  operate(*reducer, kLarge);
+  ASSERT_EQ(trainer.open("save")["type"], "state_opened");
+  auto other = make_reducer(gradient("b0", "w", kLarge), {1, 0, 130'048}, [] {
+    config::CompressionPolicy l8;
+    l8.defaults.codec = "l8";
+    return l8;
+  }());
+  ASSERT_TRUE(other.ok());
+  operate(**other, kLarge);
+  reducer.swap(*other);
+  EXPECT_EQ(trainer.ask({{"type", "state_next"}})["code"], "unavailable");
 }
 
 TEST(StateTransfer, AStateIsLoadedThoughTheQuotaHoldsNotBothItAndWhatItReplaces) {

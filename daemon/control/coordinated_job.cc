@@ -124,8 +124,14 @@ Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json
       rounds_->ready(node.index, number);
     } else {
       rounds_->failed(number, read_failure(document).with_context("node " + node.info.name));
+      planner_->destroyed(number);
     }
     return ok_status();
+  }
+  if (type == "bucket_destroyed") {
+    Fields fields(document);
+    planner_->destroyed(fields.number<uint32_t>("bucket", 1, UINT32_MAX));
+    return fields.status().with_context(type);
   }
   if (type == "stall") {
     return stall(document);
@@ -146,6 +152,12 @@ Status CoordinatedJob::document(NodeKey key, const std::string& type, const Json
     return rank_left(key, document);
   }
   return Status(Code::kCorrupt, "the type '" + clean(type, 40) + "' is unknown");
+}
+
+void CoordinatedJob::plan_options_changed() {
+  if (planner_) {
+    planner_->options_changed();
+  }
 }
 
 Status CoordinatedJob::bucket(NodeKey key, const Json& document) {

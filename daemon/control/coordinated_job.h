@@ -65,6 +65,8 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   // link must end.
   Status document(NodeKey key, const std::string& type, const Json& document);
   void lost(NodeKey key, const Status& why);
+  // CoordinatorOptions::plan has.
+  void plan_options_changed();
   // Ends it everywhere.
   void abort(const Status& cause) { end(cause, false); }
   // A rank or a node is gone: before `go` the others form anew, afterwards the epoch ends.

@@ -288,6 +288,15 @@ void Coordinator::drain(const Status& cause) {
   }
 }
 
+void Coordinator::set_plan(config::PlanOptions plan) {
+  options_.plan = std::move(plan);
+  for (const auto& [name, identity] : identities_) {
+    for (const auto& job : identity.running) {
+      job->plan_options_changed();
+    }
+  }
+}
+
 void Coordinator::stop(const Status& cause) {
   std::vector<std::shared_ptr<CoordinatedJob>> jobs;
   for (const auto& [identity, state] : identities_) {

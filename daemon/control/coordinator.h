@@ -31,7 +31,8 @@ class Coordinator {
   void connection_refused(const std::string& source, const std::string& cause);
   // Of buckets that are created from now on, in running jobs too.
   void set_policy(Json policy) { options_.policy = std::move(policy); }
-  void set_plan(config::PlanOptions plan) { options_.plan = std::move(plan); }
+  // Of all buckets.
+  void set_plan(config::PlanOptions plan);
   // Ends all jobs with this cause.
   void stop(const Status& cause);
 

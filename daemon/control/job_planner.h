@@ -4,10 +4,10 @@
 // A state machine without I/O on one thread. It decides alone, for all nodes: they hear of the same plan.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -15,17 +15,17 @@
 #include "daemon/control/cost_documents.h"
 #include "daemon/control/manifest.h"
 #include "daemon/control/plan_changes.h"
+#include "daemon/control/plan_decision.h"
 #include "daemon/control/plan_document.h"
-#include "daemon/planner/planner.h"
 
 namespace gradwire::control {
 
 class JobPlanner {
  public:
-  // How long a bucket waits for measurements, but at most half of operation_timeout; without them it gets the
-  // policy's codec along the ring.
+  // How long a bucket waits for measurements, but at most half of operation_timeout; without them it gets
+  // what comes first of what is allowed, until they come.
   static constexpr Nanoseconds kPatience = std::chrono::seconds(5);
-  // A plan that is in use changes at most so often, and only for a gain of this factor.
+  // A plan that is in use and allowed changes at most so often, and only for a gain of this factor.
   static constexpr Nanoseconds kSettled = std::chrono::seconds(10);
   static constexpr double kGain = 1.10;
 
@@ -43,6 +43,10 @@ class JobPlanner {
 
   // Every node has the job.
   void begin();
+  // The policy or the options were read again: buckets in use leave plans that are no longer allowed at once.
+  void options_changed();
+  // Some node has this bucket no more: its plan does not change any more.
+  void destroyed(uint32_t bucket);
   // Ranks leave: nothing is measured and no plan changes any more, and what waits gets its answer.
   void rank_left();
   // The epoch is over.
@@ -59,13 +63,8 @@ class JobPlanner {
     Manifest manifest;
     config::CompressionPolicy policy;
     Plan plan;
-    Nanoseconds since{};  // it has that plan, or an attempt to change it failed
-  };
-  // What may be chosen, in the order in which nodes tell its costs.
-  struct Candidates {
-    std::vector<config::PolicySettings> settings;
-    std::vector<std::pair<std::string, uint32_t>> others;  // codecs besides the policy's: name, place
-    bool operator==(const Candidates&) const = default;
+    Nanoseconds not_before{};  // it changes
+    bool failed = false;       // to change, and nobody has looked at it since
   };
   struct Waiting {
     uint32_t bucket = 0;
@@ -73,18 +72,18 @@ class JobPlanner {
     Planned done;
   };
 
-  bool decides(const config::PlanOptions& options) const;
-  Candidates candidates(const config::CompressionPolicy& policy) const;
+  bool decides() const;
   bool stale() const;
   void measure();
   Status measured(uint32_t node, const Json& document);
   void round_over();
   void answer_waiting();
-  void answer(const Waiting& waiting);
-  planner::Allowed allowed(const Manifest& manifest, const config::CompressionPolicy& policy,
-                           const Candidates& candidates, bool coded) const;
-  Plan decide(const Manifest& manifest, const config::CompressionPolicy& policy) const;
+  void answer(Waiting waiting);
+  PlanDecision decision(const Manifest& manifest, const config::CompressionPolicy& policy) const;
+  const planner::NodeCosts* costs_for(const PlanDecision& decision) const;
   void replan();
+  void replan_next();
+  void try_again();
   void replan(uint32_t id, Bucket& bucket);
   void changed(uint32_t bucket, const Plan& plan, const Status& status);
 
@@ -97,13 +96,14 @@ class JobPlanner {
   bool begun_ = false, stopped_ = false;
   uint64_t round_ = 0;
   bool measuring_ = false;
-  Candidates asked_;                                // of the round under way
+  PlanCandidates asked_;                            // of the round under way
   std::map<uint32_t, planner::NodeCosts> answers_;  // by node
-  Candidates known_;                                // of the last whole round
+  PlanCandidates known_;                            // of the last whole round
   std::optional<planner::NodeCosts> costs_;
   std::vector<Waiting> waiting_;
-  std::map<uint32_t, Bucket> buckets_;
-  Timer patience_, again_;
+  std::map<uint32_t, Bucket> buckets_;  // that exist, as many as are watched
+  std::deque<uint32_t> due_;            // whose plans are to be looked at: one changes at a time
+  Timer patience_, again_, retry_;
 };
 
 }  // namespace gradwire::control

@@ -175,6 +175,7 @@ void MemberBuckets::destroy(uint32_t rank, uint32_t id, const Answer& reply) {
   }
   if (over_.ok() && found->second.holders.empty()) {
     destroyed_.push_back(id);
+    send_({{"type", "bucket_destroyed"}, {"bucket", id}});
     // Its quota and its residuals are free for the next bucket when the answer comes.
     found->second.freed = reply;
     remove(id, 0);

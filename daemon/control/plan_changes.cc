@@ -22,10 +22,23 @@ void PlanChanges::begin(uint32_t bucket, const Plan& plan) {
   Change& change = *(changes_[bucket] = std::make_unique<Change>(scheduler_));
   change.number = ++last_;
   change.plan = plan;
-  change.patience.start(patience_, [this, bucket] {
-    give_up(bucket, Status(Code::kDeadlineExceeded, "not all nodes were ready for the plan in time"));
-  });
   tell(bucket, change, {{"type", "plan_prepare"}, {"plan", plan_to_json(plan)}});
+}
+
+void PlanChanges::forget(uint32_t bucket) {
+  const auto found = changes_.find(bucket);
+  if (found == changes_.end()) {
+    return;
+  }
+  const Status cause(Code::kNotFound, "the bucket is destroyed");
+  if (found->second->held.size() < nodes_) {
+    give_up(bucket, cause);
+    return;
+  }
+  // Too late to cancel, and nobody waits for the rest.
+  const std::unique_ptr<Change> change = std::move(found->second);
+  changes_.erase(found);
+  hooks_.over(bucket, change->plan, cause);
 }
 
 Status PlanChanges::document(uint32_t node, const std::string& type, const Json& document) {
@@ -57,6 +70,10 @@ Status PlanChanges::document(uint32_t node, const std::string& type, const Json&
     change.first = std::max(change.first, next);
     if (change.held.size() == nodes_) {
       commit(bucket, change);
+    } else if (!change.patience.running()) {
+      change.patience.start(patience_, [this, bucket] {
+        give_up(bucket, Status(Code::kDeadlineExceeded, "not all nodes were ready for the plan in time"));
+      });
     }
     return ok_status();
   }

@@ -22,12 +22,15 @@ class PlanChanges {
     // Every node has the plan, or all keep the one they had, for this cause.
     std::function<void(uint32_t bucket, const Plan&, const Status&)> over;
   };
-  // `patience`: how long operations may be held back for an agreement.
+  // `patience`: how long operations may be held back for an agreement, from the first node that holds them.
   PlanChanges(Scheduler& scheduler, Nanoseconds patience, uint32_t nodes, Hooks hooks)
       : scheduler_(scheduler), patience_(patience), nodes_(nodes), hooks_(std::move(hooks)) {}
 
   bool changing(uint32_t bucket) const { return changes_.contains(bucket); }
+  bool any() const { return !changes_.empty(); }
   void begin(uint32_t bucket, const Plan& plan);
+  // The bucket is gone on some node, so no operation of it begins any more, changed or not.
+  void forget(uint32_t bucket);
 
   // plan_held, plan_failed, plan_changed. Answers to what is over are ignored. kCorrupt: odd.
   Status document(uint32_t node, const std::string& type, const Json& document);
@@ -39,7 +42,7 @@ class PlanChanges {
     Plan plan;
     std::set<uint32_t> held, changed;  // nodes
     uint64_t first = 0;                // the highest that a node has not begun
-    Timer patience;                    // until all hold
+    Timer patience;                    // until all hold, from the first on
   };
   void tell(uint32_t bucket, const Change& change, Json document);
   void give_up(uint32_t bucket, const Status& cause);

@@ -39,11 +39,10 @@ Plan read_plan(Fields& fields, uint32_t max_payload) {
   Fields inner(*object);
   Plan plan;
   const std::string algorithm = inner.text("algorithm", 1, 16);
-  // What is left out is as in a plan that nobody has made.
-  plan.codec = object->contains("codec") ? inner.text("codec", 1, 16) : plan.codec;
-  plan.segment = object->contains("segment") ? inner.number<uint32_t>("segment", 0, max_payload) : 0;
-  plan.expected_ns = object->contains("expected_ns") ? inner.number("expected_ns", 0, kLongest) : 0;
-  plan.exact_ns = object->contains("exact_ns") ? inner.number("exact_ns", 0, kLongest) : 0;
+  plan.codec = inner.text("codec", 1, 16);
+  plan.segment = inner.number<uint32_t>("segment", 0, max_payload);
+  plan.expected_ns = inner.number("expected_ns", 0, kLongest);
+  plan.exact_ns = inner.number("exact_ns", 0, kLongest);
   plan.algorithm = algorithm == engine::algorithm_name(engine::Algorithm::kDirect)
                        ? engine::Algorithm::kDirect
                        : engine::Algorithm::kRing;

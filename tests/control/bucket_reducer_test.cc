@@ -1,6 +1,5 @@
 // What a policy becomes in the compression of a bucket.
 #include "daemon/control/bucket_reducer.h"
-#include "daemon/control/plan_document.h"
 
 #include <gtest/gtest.h>
 
@@ -84,22 +83,6 @@ TEST(Plan, IsDirectOnlyWhereSharesCanBeSummedAtTheirOwner) {
   EXPECT_TRUE((*reducer)->collects());
   EXPECT_FALSE(has_residuals(manifest(), policy));
   EXPECT_GT(residual_bytes(manifest(), {4, 1, 130048, engine::Algorithm::kDirect}, policy), 0U);
-}
-
-TEST(Plan, ThatIsNotKnownIsRefused) {
-  const auto read = [](const Json& document) {
-    Fields fields(document);
-    const engine::Algorithm algorithm = read_plan(fields, 130'048).algorithm;
-    return std::pair(algorithm, fields.ok() ? "" : fields.status().message());
-  };
-  EXPECT_EQ(read({{"plan", plan_to_json({.algorithm = engine::Algorithm::kDirect})}}).first,
-            engine::Algorithm::kDirect);
-  EXPECT_EQ(read({{"plan", plan_to_json({})}}), std::pair(engine::Algorithm::kRing, std::string()));
-  for (const Json& plan :
-       {Json("ring"), Json::object(), Json{{"algorithm", "tree"}}, Json{{"algorithm", 3}}}) {
-    EXPECT_NE(read({{"plan", plan}}).second, "") << plan;
-  }
-  EXPECT_NE(read(Json::object()).second, "");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(Buckets, TheirNumberIsBounded) {
 
 TEST(Buckets, TheCoordinatorsPlanDecides) {
   TestCluster cluster({"a", "b", "c"});
-  config::PlanOptions direct;
+  config::PlanOptions direct = pinned();
   direct.algorithm = "direct";
   cluster.coordinator->set_plan(direct);
   const auto zero = cluster.join(0, 0, 3);

@@ -354,7 +354,6 @@ struct JoinOptions {
   bool settle = true;  // else what follows from the join has yet to happen
 };
 
-// `names[0]` coordinates.
 // What codecs cost on a machine of the tests: nanoseconds and bytes an element. Sparse ones are those at 1 %.
 inline Result<planner::CodecCost> usual_cost(const compress::CodecSettings& settings) {
   struct Row {
@@ -380,6 +379,16 @@ inline Result<planner::CodecCost> usual_cost(const compress::CodecSettings& sett
   return Status(Code::kInvalidArgument, "the tests know no cost of codec " + settings.codec);
 }
 
+// As the policy says, along the ring.
+inline config::PlanOptions pinned() {
+  config::PlanOptions plan;
+  plan.algorithm = "ring";
+  plan.bypass = "never";
+  plan.segment = 16 << 20;
+  return plan;
+}
+
+// `names[0]` coordinates.
 class TestCluster {
  public:
   explicit TestCluster(const std::vector<std::string>& names, Nanoseconds residual_ttl = seconds(600))
@@ -390,7 +399,7 @@ class TestCluster {
     coordinator = std::make_unique<Coordinator>(
         scheduler,
         CoordinatorOptions{nodes[0]->context->self, seconds(2), seconds(10), config::policy_to_json(policy),
-                           [](size_t bytes) { return std::string(bytes, 'k'); }});
+                           [](size_t bytes) { return std::string(bytes, 'k'); }, pinned()});
   }
 
   ~TestCluster() {

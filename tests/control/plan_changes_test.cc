@@ -65,6 +65,9 @@ TEST(PlanChanges, ARefusalOrSilenceCancels) {
     Changes test;
     test.changes.begin(3, {});
     if (silence) {
+      test.scheduler.advance(seconds(60));
+      EXPECT_EQ(test.over.size(), 0u) << "nobody holds operations back while it is being built";
+      ASSERT_TRUE(test.say(0, {{"type", "plan_held"}, {"bucket", 3}, {"change", 1}, {"next", 1}}).ok());
       test.scheduler.advance(seconds(5));
     } else {
       ASSERT_TRUE(test.say(1, {{"type", "plan_failed"},
@@ -80,6 +83,26 @@ TEST(PlanChanges, ARefusalOrSilenceCancels) {
     EXPECT_FALSE(test.changes.changing(3));
     EXPECT_TRUE(test.say(0, {{"type", "plan_held"}, {"bucket", 3}, {"change", 1}, {"next", 1}}).ok());
     test.scheduler.settle();
+  }
+}
+
+TEST(PlanChanges, ABucketThatIsGoneIsNotWaitedFor) {
+  for (const bool committed : {false, true}) {
+    Changes test;
+    test.changes.begin(3, {});
+    for (uint32_t node = 0; node < (committed ? 2 : 1); ++node) {
+      ASSERT_TRUE(test.say(node, {{"type", "plan_held"}, {"bucket", 3}, {"change", 1}, {"next", 1}}).ok());
+    }
+    test.changes.forget(4);
+    EXPECT_TRUE(test.changes.changing(3));
+    test.changes.forget(3);
+    EXPECT_FALSE(test.changes.any());
+    EXPECT_EQ(test.sent.back()["type"], committed ? "plan_commit" : "plan_cancel");
+    ASSERT_EQ(test.over.size(), 1u);
+    EXPECT_EQ(test.over[0].code(), Code::kNotFound);
+    EXPECT_TRUE(test.say(1, {{"type", "plan_changed"}, {"bucket", 3}, {"change", 1}}).ok()) << "it crossed";
+    test.scheduler.settle();
+    EXPECT_EQ(test.scheduler.timers(), 0u);
   }
 }
 
@@ -126,7 +149,20 @@ TEST(PlanDocument, OddPlansAreRefused) {
     return fields.status();
   };
   EXPECT_TRUE(status("algorithm", "ring").ok());
+  for (const char* const name : {"algorithm", "codec", "segment", "expected_ns", "exact_ns"}) {
+    Json document{{"plan", good}};
+    document["plan"].erase(name);
+    Fields fields(document);
+    read_plan(fields, 130'048);
+    EXPECT_THAT(fields.status().message(), HasSubstr(name)) << "left out";
+  }
   EXPECT_THAT(status("algorithm", "tree").message(), HasSubstr("neither ring nor direct"));
+  EXPECT_EQ(status("algorithm", 3).code(), Code::kCorrupt);
+  for (const Json& document : {Json{{"plan", "ring"}}, Json::object()}) {
+    Fields fields(document);
+    read_plan(fields, 130'048);
+    EXPECT_FALSE(fields.ok()) << document;
+  }
   EXPECT_THAT(status("codec", "zip").message(), HasSubstr("'zip', which is no codec here"));
   EXPECT_EQ(status("segment", 1000).code(), Code::kCorrupt);
   EXPECT_EQ(status("segment", 200'000).code(), Code::kCorrupt);

@@ -11,7 +11,7 @@ inline constexpr engine::ProbeTimes kGigabit{200'000, 20'000, 17'000'000, 2'000'
 inline constexpr engine::ProbeTimes kFast{20'000, 2'000, 110'000, 100'000};
 
 inline config::PlanOptions automatic() {
-  config::PlanOptions plan;
+  config::PlanOptions plan = pinned();
   plan.bypass = "auto";
   plan.segment = 0;
   return plan;

@@ -61,6 +61,10 @@ bool is_compressible(const Manifest& manifest) {
          static_cast<compress::Dtype>(manifest.dtype) == compress::Dtype::kFloat32;
 }
 
+bool is_exact(const config::CompressionPolicy& policy, const std::string& layer) {
+  return config::resolve_policy(policy, layer).codec == "none";
+}
+
 bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& policy) {
   const auto keeps = [&policy](const auto& layer) {
     const config::PolicySettings settings = config::resolve_policy(policy, layer.first);
@@ -73,9 +77,7 @@ uint64_t owed_bytes(const Manifest& manifest, const config::CompressionPolicy& f
                     const config::CompressionPolicy& to) {
   uint64_t elements = 0;
   for (const auto& [name, count] : manifest.layers) {
-    const bool had = config::resolve_policy(from, name).codec != "none";
-    const bool has = config::resolve_policy(to, name).codec != "none";
-    elements += had && !has ? count : 0;
+    elements += !is_exact(from, name) && is_exact(to, name) ? count : 0;
   }
   return is_compressible(manifest) ? elements * sizeof(float) : 0;
 }

@@ -45,6 +45,9 @@ uint64_t residual_bytes(const Manifest& manifest, const BucketPlace& place,
 uint64_t owed_bytes(const Manifest& manifest, const config::CompressionPolicy& from,
                     const config::CompressionPolicy& to);
 
+// Whether the policy gives the layer no codec.
+bool is_exact(const config::CompressionPolicy& policy, const std::string& layer);
+
 // Whether a codec may be used for it, and whether one of its layers keeps residuals or momentum.
 bool is_compressible(const Manifest& manifest);
 bool has_residuals(const Manifest& manifest, const config::CompressionPolicy& policy);

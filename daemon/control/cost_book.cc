@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMostKnown = 256;  // settings; a daemon's policies have few
 constexpr double kWeight = 0.125;
+constexpr planner::CodecCost kUsualExact{{100, 0.3}, {100, 0.4}, {100, 0.3}, 4, 4};  // of a common machine
 
 }  // namespace
 
@@ -67,12 +68,16 @@ void CostBook::find(const std::vector<config::PolicySettings>& settings,
                         {{"codec", trials->settings[i].codec}, {"cause", cost.status().message()}});
           }
         }
+        const auto cost_of = [&self](const config::PolicySettings& each,
+                                     const planner::CodecCost& otherwise) {
+          const auto found = self->known_.find(key_of(each));
+          return found == self->known_.end() ? otherwise : found->second;
+        };
         // What could not be tried counts as exact: it is neither preferred nor avoided.
         Costs costs;
-        costs.exact = self->known_[key_of(wanted.back())];
+        costs.exact = cost_of(wanted.back(), kUsualExact);
         for (size_t i = 0; i + 1 < wanted.size(); ++i) {
-          const auto found = self->known_.find(key_of(wanted[i]));
-          costs.codecs.push_back(found == self->known_.end() ? costs.exact : found->second);
+          costs.codecs.push_back(cost_of(wanted[i], costs.exact));
         }
         done(costs);
       });

@@ -32,6 +32,8 @@ class CostBook : public std::enable_shared_from_this<CostBook> {
   // `done` comes later, on the control thread.
   void find(const std::vector<config::PolicySettings>& settings, std::function<void(const Costs&)> done);
 
+  bool knows_any() const { return !known_.empty(); }
+
   // What hops and decodes of that codec have taken in earnest. Counts an eighth of it, so that one disturbed
   // moment does not change plans.
   void seen(const config::PolicySettings& settings, double hop_ns_per_element, double decode_ns_per_element);

@@ -198,8 +198,9 @@ void MemberBuckets::remove(uint32_t id, unsigned attempt) {
       freed.swap(found->second.freed);
       used = found->second.used;
     }
-    if (gone) {
-      self->buckets_.erase(id);
+    if (gone && found != self->buckets_.end()) {
+      self->drop(std::move(found->second.change));
+      self->buckets_.erase(found);
     }
     if (freed) {
       self->answer_when_free(freed, used, attempt);
@@ -255,6 +256,7 @@ void MemberBuckets::over(const Status& cause, bool in_order) {
     if (bucket.freed) {
       freed.push_back(std::move(bucket.freed));
     }
+    drop(std::move(bucket.change));
   }
   rounds_.clear();
   buckets_.clear();

@@ -71,11 +71,15 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   struct Change;  // of plan, under way
   struct Bucket {
     std::string name;
-    Manifest manifest;
-    config::CompressionPolicy given;   // the coordinator's, whatever the plan makes of it
-    config::CompressionPolicy policy;  // as the plan has it
+    std::shared_ptr<const Manifest> manifest;
+    std::shared_ptr<const config::CompressionPolicy>
+        given;               // the coordinator's, whatever the plan makes of it
+    std::string plan_codec;  // Plan::codec
+    // Of layers to which even `given` gives no codec, and which came with something that they owe.
+    uint64_t owed_bytes = 0;
     std::shared_ptr<Change> change;
-    uint64_t hop_ns = 0, hop_elements = 0;  // timed until coded() looked last
+    std::optional<std::optional<config::PolicySettings>> sole;  // sole_settings() under the plan, once asked
+    uint64_t hop_ns = 0, hop_elements = 0;                      // timed until coded() looked last
     uint64_t decode_ns = 0, decode_elements = 0;
     bool mixed = false;                                // they are of two plans
     std::map<uint32_t, Reply<BucketCreated>> waiting;  // until bucket_go
@@ -98,6 +102,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   Status failed(const Json& document);
   void build(uint32_t id, const std::shared_ptr<Parts>& parts);
   Status charge(Parts& parts);
+  std::shared_ptr<const config::CompressionPolicy> shared_policy(config::CompressionPolicy policy);
   void built(uint32_t id, Parts& parts);
   void add_to_engine(uint32_t id, Parts& parts);
   std::function<void(std::unique_ptr<compress::BucketReducer>)> on_retired(const Parts& parts);
@@ -106,18 +111,21 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
       const std::string& bucket, const QuotaLedger::Charge& charge, const ResidualStore::Away& away);
   BucketPlace place_for(const Manifest& manifest, const config::CompressionPolicy& policy,
                         const Plan& plan) const;
-  static std::shared_ptr<const engine::PlanFacts> plan_facts(const Plan& plan,
-                                                             const config::CompressionPolicy& given);
+  // What status shows of it: how the bucket really goes.
+  static std::shared_ptr<const engine::PlanFacts> plan_facts(Plan plan, const BucketPlace& place,
+                                                             const compress::BucketReducer& reducer);
   // member_buckets_plan.cc, in the order in which they happen.
   Status prepare(uint32_t id, uint64_t number, const Json& document);
   void refuse_change(uint32_t id, uint64_t number, const Status& cause);
   bool is_in_change(uint32_t id, const std::shared_ptr<Change>& change) const;
+  void drop(std::shared_ptr<Change> change);
   void hold(uint32_t id, const std::shared_ptr<Change>& change);
   void commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from);
   void take_over(uint32_t id, const std::shared_ptr<Change>& change);
   void swap(uint32_t id, const std::shared_ptr<Change>& change);
   void keep_state(std::vector<compress::LayerState>& state, const std::string& bucket);
   static std::weak_ptr<const std::string> away_of(const std::shared_ptr<Change>& change);
+  const std::optional<config::PolicySettings>& sole_settings_of(Bucket& bucket) const;
   void when_nobody_saves(std::function<void(MemberBuckets&)> then);
   void nobody_saves();
   bool still_wanted(uint32_t id);
@@ -132,6 +140,7 @@ class MemberBuckets : public std::enable_shared_from_this<MemberBuckets> {
   std::map<std::string, std::deque<Round>> rounds_;
   std::map<uint32_t, Bucket> buckets_;
   std::vector<uint32_t> destroyed_;
+  std::weak_ptr<const config::CompressionPolicy> last_policy_;
   ResidualStore::Wanted wanted_;  // nullptr: residuals are not kept
   std::weak_ptr<void> saving_;    // what saving() gave
   std::vector<std::function<void(MemberBuckets&)>> after_saves_;

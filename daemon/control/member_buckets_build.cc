@@ -11,10 +11,10 @@
 namespace gradwire::control {
 
 struct MemberBuckets::Parts {
-  Manifest manifest;
+  std::shared_ptr<const Manifest> manifest;
   config::CompressionPolicy policy;  // as the plan has it
   BucketPlace place;
-  std::shared_ptr<const engine::PlanFacts> plan;
+  Plan plan;
   uint64_t region = 0, residual = 0;  // bytes
   size_t ranks = 0;                   // local
 
@@ -39,7 +39,7 @@ struct MemberBuckets::Parts {
 Status MemberBuckets::Parts::make_memory() {
   for (size_t i = 0; i <= ranks; ++i) {
     const bool gradient = i < ranks;
-    auto memory = SharedMemory::create(manifest.name, region, gradient ? Access::kBoth : Access::kReadOnly);
+    auto memory = SharedMemory::create(manifest->name, region, gradient ? Access::kBoth : Access::kReadOnly);
     GRADWIRE_RETURN_IF_ERROR(memory.status());
     // From here on the charge lasts as long as anybody has the memory.
     (*memory)->keep(
@@ -55,10 +55,10 @@ Status MemberBuckets::Parts::make_memory() {
 
 Status MemberBuckets::Parts::make_reducers(const std::vector<uint32_t>& rank_node) {
   try {
-    auto sharded = make_shards(manifest, place.nodes, place.max_payload, rank_node);
-    GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context(bucket_text(manifest.name)));
-    auto made = make_reducer(manifest, place, policy);
-    GRADWIRE_RETURN_IF_ERROR(made.status().with_context(bucket_text(manifest.name)));
+    auto sharded = make_shards(*manifest, place.nodes, place.max_payload, rank_node);
+    GRADWIRE_RETURN_IF_ERROR(sharded.status().with_context(bucket_text(manifest->name)));
+    auto made = make_reducer(*manifest, place, policy);
+    GRADWIRE_RETURN_IF_ERROR(made.status().with_context(bucket_text(manifest->name)));
     if (!state.empty() && (*made)->restore_state(state) > 0) {
       state.clear();
     }
@@ -67,15 +67,15 @@ Status MemberBuckets::Parts::make_reducers(const std::vector<uint32_t>& rank_nod
     return ok_status();
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted,
-                  "no memory for the residuals of " + bucket_text(manifest.name) + "; use smaller buckets");
+                  "no memory for the residuals of " + bucket_text(manifest->name) + "; use smaller buckets");
   }
 }
 
 void MemberBuckets::Parts::give_back(ResidualStore& store, const JobIdentity& job,
                                      const ResidualStore::Wanted& wanted) {
   if (wanted && *wanted) {
-    store.keep(job, manifest.name, std::move(state));
-    store.retire(job, manifest.name, std::move(reducer), wanted, std::exchange(residual_charge, nullptr),
+    store.keep(job, manifest->name, std::move(state));
+    store.retire(job, manifest->name, std::move(reducer), wanted, std::exchange(residual_charge, nullptr),
                  std::move(away));
   }
 }
@@ -87,7 +87,7 @@ Status MemberBuckets::numbered(const Json& document) {
   const Json* policy_json = fields.object("policy");
   const Plan plan = read_plan(fields, facts_.max_payload);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("bucket_ok"));
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
+  Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
   GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("bucket_ok, policy"));
   const auto found = rounds_.find(name);
   if (found == rounds_.end() || found->second.front().waiting.size() != facts_.local_ranks.size() ||
@@ -105,13 +105,13 @@ Status MemberBuckets::numbered(const Json& document) {
   bucket.waiting = std::move(round.waiting);
   bucket.building = true;
   const auto parts = std::make_shared<Parts>();
-  parts->manifest = std::move(round.manifest);
+  parts->manifest = std::make_shared<const Manifest>(std::move(round.manifest));
   parts->policy = planned_policy(*policy, plan.codec);
-  parts->place = place_for(parts->manifest, parts->policy, plan);
-  parts->plan = plan_facts(plan, *policy);
+  parts->place = place_for(*parts->manifest, parts->policy, plan);
+  parts->plan = plan;
   bucket.manifest = parts->manifest;
-  bucket.given = *policy;
-  bucket.policy = parts->policy;
+  bucket.given = shared_policy(std::move(*policy));
+  bucket.plan_codec = plan.codec;
   // What earlier buckets leave behind is in the workshop, if it is on its way.
   node_.workshop.run([] {},
                      [parts, id, weak = weak_from_this()] {
@@ -120,6 +120,17 @@ Status MemberBuckets::numbered(const Json& document) {
                        }
                      });
   return ok_status();
+}
+
+// Most buckets have the policy of the one before.
+std::shared_ptr<const config::CompressionPolicy> MemberBuckets::shared_policy(
+    config::CompressionPolicy policy) {
+  auto last = last_policy_.lock();
+  if (!last || *last != policy) {
+    last = std::make_shared<const config::CompressionPolicy>(std::move(policy));
+    last_policy_ = last;
+  }
+  return last;
 }
 
 // Whether a bucket that is being built still is what the job wants.
@@ -139,7 +150,7 @@ Status MemberBuckets::charge(Parts& parts) {
   std::vector<uint64_t> amounts(parts.ranks + 1, parts.region);
   amounts.push_back(parts.residual);
   const std::string region = std::to_string(parts.region);
-  const std::string formula = bucket_text(parts.manifest.name) + ": " + std::to_string(parts.ranks) +
+  const std::string formula = bucket_text(parts.manifest->name) + ": " + std::to_string(parts.ranks) +
                               " gradient regions x " + region + " + 1 result x " + region + " + residuals " +
                               std::to_string(parts.residual);
   auto charges = node_.residuals ? node_.residuals->charge_bytes(facts_.identity.uid, amounts, formula)
@@ -154,20 +165,22 @@ Status MemberBuckets::charge(Parts& parts) {
 }
 
 void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
-  const Manifest& manifest = parts->manifest;
+  const Manifest& manifest = *parts->manifest;
   parts->region = page_rounded(manifest_elements(manifest) *
                                compress::dtype_size(static_cast<compress::Dtype>(manifest.dtype)));
   parts->residual = residual_bytes(manifest, parts->place, parts->policy);
   parts->ranks = facts_.local_ranks.size();
-  buckets_.at(id).has_residuals = has_residuals(manifest, buckets_.at(id).given);
+  Bucket& bucket = buckets_.at(id);
+  bucket.has_residuals = has_residuals(manifest, *bucket.given);
   if (wanted_ && is_compressible(manifest)) {
     parts->away = node_.residuals->away(facts_.identity, manifest.name);
-    buckets_.at(id).away = parts->away;
+    bucket.away = parts->away;
     // Before the charge: what is taken over must not give way to its own heir.
     parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);
     for (const compress::LayerState& layer : parts->state) {
-      const bool exact = config::resolve_policy(parts->policy, layer.name).codec == "none";
-      parts->residual += exact ? layer.elements * sizeof(float) : 0;
+      const uint64_t bytes = layer.elements * sizeof(float);
+      parts->residual += is_exact(parts->policy, layer.name) ? bytes : 0;
+      bucket.owed_bytes += is_exact(*bucket.given, layer.name) ? bytes : 0;
     }
   }
   if (const Status charged = charge(*parts); !charged.ok()) {
@@ -193,7 +206,7 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
 
 void MemberBuckets::built(uint32_t id, Parts& parts) {
   if (wanted_ && *wanted_) {
-    node_.residuals->keep(facts_.identity, parts.manifest.name, std::move(parts.state));
+    node_.residuals->keep(facts_.identity, parts.manifest->name, std::move(parts.state));
   }
   if (!still_wanted(id)) {
     if (parts.reducer) {
@@ -211,7 +224,7 @@ void MemberBuckets::built(uint32_t id, Parts& parts) {
 
 // Brings the residuals of a bucket that is gone to the store; called on any thread.
 std::function<void(std::unique_ptr<compress::BucketReducer>)> MemberBuckets::on_retired(const Parts& parts) {
-  return retire_to_store(parts.manifest.name, parts.residual_charge, parts.away);
+  return retire_to_store(parts.manifest->name, parts.residual_charge, parts.away);
 }
 
 std::function<void(std::unique_ptr<compress::BucketReducer>)> MemberBuckets::retire_to_store(
@@ -252,12 +265,12 @@ void MemberBuckets::add_to_engine(uint32_t id, Parts& parts) {
   spec.job = facts_.job;
   spec.algorithm = parts.place.algorithm;
   spec.bucket = id;
-  spec.name = parts.manifest.name;
+  spec.name = parts.manifest->name;
   spec.retired = on_retired(parts);
-  spec.plan = parts.plan;
+  spec.plan = plan_facts(parts.plan, parts.place, *parts.reducer);
   spec.reducer = std::move(parts.reducer);
   spec.shards = std::move(parts.shards);
-  spec.elements = manifest_elements(parts.manifest);
+  spec.elements = manifest_elements(*parts.manifest);
   for (const auto& gradient : parts.gradients) {
     spec.gradients.push_back(gradient->data());
     spec.memory.push_back(gradient);

@@ -17,6 +17,7 @@ struct MemberBuckets::Change {
   std::string bucket;
   Plan plan;
   config::CompressionPolicy policy;  // as the plan has it
+  BucketPlace place;
   bool committed = false;
   bool changed = false;
   QuotaLedger::Charge charge;
@@ -36,14 +37,12 @@ BucketPlace MemberBuckets::place_for(const Manifest& manifest, const config::Com
   return place;
 }
 
-std::shared_ptr<const engine::PlanFacts> MemberBuckets::plan_facts(const Plan& plan,
-                                                                   const config::CompressionPolicy& policy) {
+std::shared_ptr<const engine::PlanFacts> MemberBuckets::plan_facts(Plan plan, const BucketPlace& place,
+                                                                   const compress::BucketReducer& reducer) {
+  plan.algorithm = place.algorithm;
+  plan.codec = reducer.codec_name();
   auto facts = std::make_shared<engine::PlanFacts>();
-  Plan shown = plan;
-  if (shown.codec == "policy" && policy.rules.empty()) {
-    shown.codec = policy.defaults.codec;
-  }
-  facts->text = describe(shown);
+  facts->text = describe(plan);
   facts->expected_ns = plan.expected_ns;
   facts->exact_ns = plan.exact_ns;
   return facts;
@@ -67,7 +66,7 @@ Status MemberBuckets::plan_document(const std::string& type, const Json& documen
   if (found == buckets_.end() || !found->second.change || found->second.change->number != number) {
     return ok_status();  // the bucket, or the change, is gone
   }
-  const std::shared_ptr<Change> change = found->second.change;
+  std::shared_ptr<Change> change = found->second.change;
   if (type == "plan_commit") {
     const uint64_t from = fields.number("from", 1, uint64_t{1} << 53);
     GRADWIRE_RETURN_IF_ERROR(fields.status().with_context(type));
@@ -76,9 +75,9 @@ Status MemberBuckets::plan_document(const std::string& type, const Json& documen
     }
     change->committed = true;
     // A state that is being saved is that of one plan: the bucket rests until it is.
-    when_nobody_saves([id, change, from](MemberBuckets& self) {
-      if (self.is_in_change(id, change)) {
-        self.commit(id, change, from);
+    when_nobody_saves([id, from, weak = std::weak_ptr(change)](MemberBuckets& self) {
+      if (const auto still = weak.lock(); self.is_in_change(id, still)) {
+        self.commit(id, still, from);
       }
     });
     return ok_status();
@@ -86,11 +85,14 @@ Status MemberBuckets::plan_document(const std::string& type, const Json& documen
   if (type == "plan_cancel" ? change->committed : !change->changed) {
     return {Code::kCorrupt, type + ": the change is at another step here"};
   }
+  Bucket& bucket = found->second;
   if (type == "plan_go") {
-    found->second.policy = change->policy;
-    found->second.mixed = true;
+    bucket.plan_codec = change->plan.codec;
+    bucket.sole.reset();
+    bucket.mixed = true;
   }
-  found->second.change.reset();
+  bucket.change.reset();
+  drop(std::move(change));
   node_.engine.go_on(facts_.job, id);
   return ok_status();
 }
@@ -107,6 +109,10 @@ Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document
   const Plan plan = read_plan(fields, facts_.max_payload);
   GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("plan_prepare"));
   const auto found = buckets_.find(id);
+  if (found != buckets_.end() && (found->second.building || !found->second.waiting.empty())) {
+    refuse_change(id, number, Status(Code::kUnavailable, "it is still being built"));
+    return ok_status();
+  }
   if (found == buckets_.end() || !found->second.in_engine || found->second.holders.empty()) {
     refuse_change(id, number, Status(Code::kNotFound, "bucket " + std::to_string(id) + " is not in use"));
     return ok_status();
@@ -123,12 +129,12 @@ Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document
   change->number = number;
   change->bucket = bucket.name;
   change->plan = plan;
-  change->policy = planned_policy(bucket.given, plan.codec);
-  const BucketPlace place = place_for(bucket.manifest, change->policy, plan);
-  change->next->algorithm = place.algorithm;
-  change->next->plan = plan_facts(plan, bucket.given);
-  const uint64_t bytes = residual_bytes(bucket.manifest, place, change->policy) +
-                         owed_bytes(bucket.manifest, bucket.policy, change->policy);
+  change->policy = planned_policy(*bucket.given, plan.codec);
+  change->place = place_for(*bucket.manifest, change->policy, plan);
+  change->next->algorithm = change->place.algorithm;
+  // What is owed may be so since a plan before the one in use.
+  const uint64_t bytes = residual_bytes(*bucket.manifest, change->place, change->policy) +
+                         owed_bytes(*bucket.manifest, *bucket.given, change->policy) + bucket.owed_bytes;
   if (bytes > 0) {
     // Beside the old one's, until that is gone.
     const std::array<uint64_t, 1> parts = {bytes};
@@ -144,9 +150,9 @@ Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document
   }
   bucket.change = change;
   node_.workshop.run(
-      [change, place, manifest = bucket.manifest] {
+      [change, manifest = bucket.manifest] {
         try {
-          auto made = make_reducer(manifest, place, change->policy);
+          auto made = make_reducer(*manifest, change->place, change->policy);
           change->status = made.status();
           if (made.ok()) {
             change->next->reducer = std::move(*made);
@@ -155,56 +161,74 @@ Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document
           change->status = Status(Code::kResourceExhausted, "no memory for the residuals of another plan");
         }
       },
-      [id, change, weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (self && self->is_in_change(id, change)) {
-          self->hold(id, change);
+      [id, built = change, &workshop = node_.workshop, weak = weak_from_this()]() mutable {
+        if (const auto self = weak.lock(); self && self->is_in_change(id, built)) {
+          self->hold(id, built);
         }
+        release_in(workshop, std::move(built));
       });
   return ok_status();
 }
 
+// Its reducer is large, and no thread but the workshop's should be the one to free it.
+void MemberBuckets::drop(std::shared_ptr<Change> change) {
+  if (change) {
+    release_in(node_.workshop, std::move(change));
+  }
+}
+
 bool MemberBuckets::is_in_change(uint32_t id, const std::shared_ptr<Change>& change) const {
   const auto found = buckets_.find(id);
-  return over_.ok() && found != buckets_.end() && found->second.change == change;
+  return over_.ok() && change && found != buckets_.end() && found->second.change == change;
 }
 
 void MemberBuckets::hold(uint32_t id, const std::shared_ptr<Change>& change) {
   if (!change->status.ok()) {
-    buckets_.at(id).change.reset();
+    drop(std::move(buckets_.at(id).change));
     refuse_change(id, change->number, change->status);
     return;
   }
+  change->next->plan = plan_facts(change->plan, change->place, *change->next->reducer);
   node_.engine.hold_bucket(
-      facts_.job, id, [id, change, weak = weak_from_this()](const Result<uint64_t>& next) {
+      facts_.job, id,
+      [id, weak_change = std::weak_ptr(change), weak = weak_from_this()](const Result<uint64_t>& next) {
         const auto self = weak.lock();
-        if (!self || !self->is_in_change(id, change)) {
+        auto still = weak_change.lock();
+        if (!self || !self->is_in_change(id, still)) {
           return;
         }
         if (next.ok()) {
-          self->send_({{"type", "plan_held"}, {"bucket", id}, {"change", change->number}, {"next", *next}});
+          self->send_({{"type", "plan_held"}, {"bucket", id}, {"change", still->number}, {"next", *next}});
         } else {
           self->buckets_.at(id).change.reset();
-          self->refuse_change(id, change->number, next.status());
+          self->refuse_change(id, still->number, next.status());
+          self->drop(std::move(still));
         }
       });
 }
 
 // Agreed on by all nodes: from here on it happens, or the epoch ends.
 void MemberBuckets::commit(uint32_t id, const std::shared_ptr<Change>& change, uint64_t from) {
-  const auto idle = [change, id, &scheduler = node_.scheduler, weak = weak_from_this(),
+  // The engine may keep this longer than anybody wants the change.
+  const auto idle = [weak_change = std::weak_ptr(change), id, &scheduler = node_.scheduler,
+                     &workshop = node_.workshop, weak = weak_from_this(),
                      store = std::weak_ptr(node_.residuals), job = facts_.identity, wanted = wanted_,
                      name = buckets_.at(id).name](compress::BucketReducer& old) {
-    change->state = old.take_state();
-    scheduler.post([change, id, weak, store, job, wanted, name] {
+    const auto still = weak_change.lock();
+    if (!still) {
+      return;
+    }
+    still->state = old.take_state();
+    scheduler.post([change = still, id, &workshop, weak, store, job, wanted, name]() mutable {
       if (const auto self = weak.lock()) {
         self->take_over(id, change);
       } else if (const auto kept = store.lock(); kept && wanted && *wanted) {
         kept->keep(job, name, std::move(change->state));  // for the job's next epoch
       }
+      release_in(workshop, std::move(change));
     });
   };
-  node_.engine.let_begin(facts_.job, id, from, idle, [change, weak = weak_from_this()](const Status& status) {
+  node_.engine.let_begin(facts_.job, id, from, idle, [weak = weak_from_this()](const Status& status) {
     const auto self = weak.lock();
     if (self && self->over_.ok() && !status.ok() && status.code() != Code::kNotFound) {
       self->send_(failure_document("failed", status.with_context("a change of plan")));
@@ -240,26 +264,23 @@ void MemberBuckets::take_over(uint32_t id, const std::shared_ptr<Change>& change
 
 void MemberBuckets::swap(uint32_t id, const std::shared_ptr<Change>& change) {
   node_.engine.change_bucket(
-      facts_.job, id, change->next, [id, change, weak = weak_from_this()](const Status& status) {
-        const auto self = weak.lock();
-        if (!self) {
-          return;
-        }
+      facts_.job, id, change->next,
+      [id, change, &workshop = node_.workshop, weak = weak_from_this()](const Status& status) {
         if (!status.ok()) {  // it has what the old one held back
           change->next->retired(std::move(change->next->reducer));
         }
         // The old reducer's memory, and the charge for it.
-        self->node_.workshop.run([change] { *change->next = {}; }, [] {});
-        if (!self->is_in_change(id, change)) {
+        workshop.run([change] { *change->next = {}; }, [] {});
+        const auto self = weak.lock();
+        if (!self || !self->is_in_change(id, change)) {
           return;
         }
-        Bucket& bucket = self->buckets_.at(id);
         if (!status.ok()) {
           self->send_(failure_document("failed", status.with_context("a change of plan")));
           return;
         }
         change->changed = true;
-        bucket.away = std::exchange(change->away, nullptr);
+        self->buckets_.at(id).away = std::exchange(change->away, nullptr);
         self->send_({{"type", "plan_changed"}, {"bucket", id}, {"change", change->number}});
       });
 }
@@ -305,9 +326,12 @@ void MemberBuckets::nobody_saves() {
 void MemberBuckets::coded(const engine::JobSnapshot& job) {
   constexpr uint64_t kEnough = uint64_t{1} << 20;  // elements
   constexpr uint32_t kTargetReached = 255;         // the warm start is over
+  if (!node_.costs || !node_.costs->knows_any()) {
+    return;  // nobody plans
+  }
   for (const engine::BucketSnapshot& seen : job.buckets) {
     const auto found = buckets_.find(seen.bucket);
-    if (found == buckets_.end() || !node_.costs) {
+    if (found == buckets_.end()) {
       continue;
     }
     Bucket& bucket = found->second;
@@ -316,11 +340,12 @@ void MemberBuckets::coded(const engine::JobSnapshot& job) {
     if (hops < kEnough || decodes < kEnough) {
       continue;
     }
-    const auto settings = sole_settings(bucket.manifest, bucket.policy);
-    if (settings && !bucket.change && !bucket.mixed && seen.warm_stage == kTargetReached) {
-      node_.costs->seen(
-          *settings, static_cast<double>(seen.hop_ns - bucket.hop_ns) / static_cast<double>(hops),
-          static_cast<double>(seen.decode_ns - bucket.decode_ns) / static_cast<double>(decodes));
+    if (!bucket.change && !bucket.mixed && seen.warm_stage == kTargetReached) {
+      if (const auto& settings = sole_settings_of(bucket)) {
+        node_.costs->seen(
+            *settings, static_cast<double>(seen.hop_ns - bucket.hop_ns) / static_cast<double>(hops),
+            static_cast<double>(seen.decode_ns - bucket.decode_ns) / static_cast<double>(decodes));
+      }
     }
     bucket.mixed = false;
     bucket.hop_ns = seen.hop_ns;
@@ -328,6 +353,13 @@ void MemberBuckets::coded(const engine::JobSnapshot& job) {
     bucket.decode_ns = seen.decode_ns;
     bucket.decode_elements = seen.decode_elements;
   }
+}
+
+const std::optional<config::PolicySettings>& MemberBuckets::sole_settings_of(Bucket& bucket) const {
+  if (!bucket.sole) {
+    bucket.sole = sole_settings(*bucket.manifest, planned_policy(*bucket.given, bucket.plan_codec));
+  }
+  return *bucket.sole;
 }
 
 void MemberBuckets::keep_state(std::vector<compress::LayerState>& state, const std::string& bucket) {

@@ -82,6 +82,25 @@ TEST(PlanState, WaitsInAnExactBucketForItsNextOperation) {
   EXPECT_NEAR(cluster.bucket(0).reducer->stats().residual_norm, cluster.norm, 1e-6 * cluster.norm);
 }
 
+TEST(PlanState, IsChargedAndKeptThroughPlansThatAreAllExact) {
+  Held cluster;
+  config::PlanOptions plan = automatic();
+  plan.bypass = "always";
+  for (const uint64_t segment : {80'000, 90'000}) {
+    plan.segment = segment;
+    cluster.coordinator->set_plan(plan);
+    cluster.scheduler.settle();
+    ASSERT_EQ(cluster.bucket(0).reducer->codec_name(), "none");
+    EXPECT_NEAR(cluster.bucket(0).reducer->stats().residual_norm, cluster.norm, 1e-6 * cluster.norm);
+    // Two gradients, the result, and what it owes.
+    EXPECT_GE(cluster.nodes[0]->context->quotas->held_bytes(7), kElements * 4 * sizeof(float)) << segment;
+  }
+  for (const auto& rank : cluster.ranks) {
+    cluster.destroy(rank, 1);
+  }
+  EXPECT_NEAR(cluster.kept_norm(), cluster.norm, 1e-6 * cluster.norm);
+}
+
 TEST(PlanState, GoesToABucketThatIsExactFromTheBeginning) {
   Held cluster;
   for (const auto& rank : cluster.ranks) {

@@ -35,7 +35,7 @@ class Direct(ClusterTest):
         self.wait_all_ok(ranks, "barrier")
         cluster.daemons[2].kill()
         ranks.pop(2)
-        self.expect_errors(ranks, 6, ("aborted",), r"node|daemon")
+        self.expect_errors(ranks, 6, ("aborted",), r"node2\b")
 
 
 class Hosts(NetlabTest):

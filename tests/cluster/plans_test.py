@@ -37,12 +37,12 @@ class Plans(NetlabTest):
         bucket = self.bucket_of(cluster)
         print(json.dumps({key: bucket[key] for key in bucket if "plan" in key or key == "saved_microseconds"}))
         self.assertEqual(bucket["codec"], "laco")
-        self.assertLess(bucket["plan_expected_seconds"] * 3, bucket["plan_exact_seconds"])
+        self.assertLess(bucket["plan_expected_seconds"], bucket["plan_exact_seconds"])
         self.wait_all_ended(ranks, 60)
 
     def test_where_exact_is_faster_it_is_bypassed(self):
         self.lab.shape("none")
-        cluster, ranks = self.run_job("onebit", 20)
+        cluster, ranks = self.run_job("topk", 20)
         bucket = self.bucket_of(cluster)
         print(json.dumps({key: bucket[key] for key in bucket if "plan" in key or key == "saved_microseconds"}))
         self.assertEqual(bucket["codec"], "none")
@@ -50,10 +50,10 @@ class Plans(NetlabTest):
 
     def test_a_link_that_becomes_slow_changes_the_plan_of_a_bucket_in_use(self):
         self.lab.shape("none")
-        cluster, ranks = self.run_job("onebit", 100000, **{"plan.remeasure": "1s"})
+        cluster, ranks = self.run_job("topk", 100000, **{"plan.remeasure": "1s"})
         self.assertEqual(self.bucket_of(cluster)["codec"], "none")
         self.lab.shape("100mbit")
-        bucket = self.bucket_of(cluster, codec_is="onebit", patience=90)
+        bucket = self.bucket_of(cluster, codec_is="topk", patience=90)
         self.assertEqual(bucket["plan_changes"], 1)
         for rank in ranks.values():
             rank.kill()

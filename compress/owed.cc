@@ -97,10 +97,15 @@ void Owed::copy(KeptWindow& window) const {
   }
 }
 
+// Where the layer's values are, if it has any, in what is copied out from `from` on.
+LayerValues Owed::place_of(const Layer& layer, uint64_t from) const {
+  return any_ && layer.state.residual.kept ? LayerValues{true, nullptr, from + layer.at} : LayerValues{};
+}
+
 void Owed::merge(uint64_t from, size_t first, std::span<LayerState> own) const {
   for (const Layer& layer : layers_) {
-    if (any_ && layer.state.residual.kept && layer.own >= first && layer.own - first < own.size()) {
-      add_to(own[layer.own - first], layer, {true, nullptr, from + layer.at});
+    if (layer.own >= first && layer.own - first < own.size()) {
+      add_to(own[layer.own - first], layer, place_of(layer, from));
     }
   }
 }
@@ -108,7 +113,7 @@ void Owed::merge(uint64_t from, size_t first, std::span<LayerState> own) const {
 void Owed::describe(uint64_t from, bool merges, size_t skipped, size_t count,
                     std::vector<LayerState>& out) const {
   for (const Layer& layer : layers_) {
-    if (!any_ || !layer.state.residual.kept || (merges && layer.own != ExactLayer::kKeepsNothing)) {
+    if (merges && layer.own != ExactLayer::kKeepsNothing) {
       continue;
     }
     if (skipped > 0) {
@@ -116,7 +121,7 @@ void Owed::describe(uint64_t from, bool merges, size_t skipped, size_t count,
     } else if (count > 0) {
       --count;
       out.push_back(layer.state);
-      out.back().residual = {true, nullptr, from + layer.at};
+      out.back().residual = place_of(layer, from);
     }
   }
 }

@@ -34,10 +34,10 @@ class Owed {
   // What has values: how many floats they are, and the values one after the other.
   uint64_t floats() const { return any_ ? floats_ : 0; }
   void copy(KeptWindow& window) const;
-  // The layers that have them without the values; LayerValues::first from `from` on. merge() adds those that
-  // have a state of their own to it, where `own` are the states of the plan's residual layers from the
-  // `first`-th on; describe() appends at most `count` of the others from the `skipped`-th on. `merges`:
-  // states of their own exist.
+  // What take() gives without the values; LayerValues::first from `from` on. merge() adds layers that have a
+  // state of their own to it, where `own` are the states of the plan's residual layers from the `first`-th
+  // on; describe() appends at most `count` of the others from the `skipped`-th on. `merges`: states of their
+  // own exist.
   void merge(uint64_t from, size_t first, std::span<LayerState> own) const;
   void describe(uint64_t from, bool merges, size_t skipped, size_t count, std::vector<LayerState>& out) const;
   uint64_t bytes() const { return floats_ * sizeof(float); }
@@ -49,6 +49,7 @@ class Owed {
     uint64_t at = 0;     // of its values among all
     LayerState state;
   };
+  LayerValues place_of(const Layer& layer, uint64_t from) const;
   static void add_to(LayerState& own, const Layer& layer, const LayerValues& residual);
 
   std::vector<Layer> layers_;  // ascending

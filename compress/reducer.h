@@ -237,8 +237,8 @@ class BucketReducer {
   // operation any more and nothing to take. Empty without residuals and momentum, or where nothing was
   // committed.
   virtual std::vector<LayerState> take_state() { return {}; }
-  // The same without the values, of at most `count` layers from the `first` one on that has any, between
-  // operations: LayerValues::first counts in what copy_kept() gives. The reducer goes on.
+  // The same without the values, of at most `count` layers from the `first` one on, between operations:
+  // LayerValues::first counts in what copy_kept() gives. The reducer goes on.
   virtual std::vector<LayerState> describe_state(size_t first, size_t count) const {
     (void)first;
     (void)count;

@@ -178,7 +178,8 @@ void MemberBuckets::build(uint32_t id, const std::shared_ptr<Parts>& parts) {
     // Before the charge: what is taken over must not give way to its own heir.
     parts->state = node_.residuals->take(facts_.identity, manifest.name, manifest.layers);
     for (const compress::LayerState& layer : parts->state) {
-      const uint64_t bytes = layer.elements * sizeof(float);
+      const uint64_t bytes = layer.residual.kept ? layer.elements * sizeof(float) : 0;
+      bucket.has_residuals |= layer.residual.kept || layer.velocity.kept;
       parts->residual += is_exact(parts->policy, layer.name) ? bytes : 0;
       bucket.owed_bytes += is_exact(*bucket.given, layer.name) ? bytes : 0;
     }

@@ -129,7 +129,7 @@ void ResidualStore::retire(const JobIdentity& job, const std::string& bucket,
   retired->reducer = std::move(reducer);
   retired->charge = std::move(charge);
   retired->away = std::move(away);
-  if (!*wanted || retired->reducer->kept_floats() == 0) {
+  if (!*wanted) {
     retired->charge.reset();
     release_in(workshop_, std::move(retired));
     return;

@@ -217,7 +217,7 @@ TEST(Owed, OfALayerWithMomentumIsInItsOneState) {
     std::vector<float> kept(node.kept_floats());
     node.copy_kept(0, kept);
     const auto taken = node.take_state();
-    ASSERT_EQ(described.size(), between == 0 ? 2U : 1U) << "a save need not have the controllers";
+    ASSERT_EQ(described.size(), 2U) << "a save has the controllers, too";
     ASSERT_EQ(taken.size(), 2U);
     EXPECT_EQ(taken[0].name, "layer0");
     EXPECT_EQ(taken[1].name, "layer1");
@@ -267,7 +267,10 @@ TEST(Owed, IsPartOfASavedStateUntilItIsSent) {
   EXPECT_TRUE(node.describe_state(2, 9).empty());
   training.steps(exact, 1);
   EXPECT_EQ(node.kept_floats(), 0U);
-  EXPECT_TRUE(node.describe_state(0, 9).empty());
+  const auto sent = node.describe_state(0, 9);
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_FALSE(sent[0].residual.kept);
+  EXPECT_EQ(sent[0].alpha, state[1][0].alpha);
 }
 
 }  // namespace

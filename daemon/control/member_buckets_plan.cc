@@ -136,12 +136,12 @@ Status MemberBuckets::prepare(uint32_t id, uint64_t number, const Json& document
   const uint64_t bytes = residual_bytes(*bucket.manifest, change->place, change->policy) +
                          owed_bytes(*bucket.manifest, *bucket.given, change->policy) + bucket.owed_bytes;
   if (bytes > 0) {
-    // Beside the old one's, until that is gone.
+    // Beside the old one's, until that is gone. No other job's residuals give way to a change that can be
+    // left.
     const std::array<uint64_t, 1> parts = {bytes};
     const std::string formula =
         "another plan of " + bucket_text(bucket.name) + ": residuals " + std::to_string(bytes);
-    auto charges = node_.residuals ? node_.residuals->charge_bytes(facts_.identity.uid, parts, formula)
-                                   : node_.quotas->charge_bytes(facts_.identity.uid, parts, formula);
+    auto charges = node_.quotas->charge_bytes(facts_.identity.uid, parts, formula);
     if (!charges.ok()) {
       refuse_change(id, number, charges.status());
       return ok_status();

@@ -141,6 +141,44 @@ TEST(PlanState, IsKeptWhereTheBucketGoesOnItsWay) {
   }
 }
 
+TEST(PlanState, OfLayersThatAreExactNowStandsInTheWayOfALoad) {
+  Held cluster;
+  for (const auto& rank : cluster.ranks) {
+    cluster.destroy(rank, 1);
+  }
+  EXPECT_TRUE(cluster.ranks[0]->member->may_load_state().ok());
+  config::CompressionPolicy exact = cluster.policy;
+  exact.defaults.codec = "none";
+  cluster.coordinator->set_policy(config::policy_to_json(exact));
+  cluster.create_on_all(cluster.ranks, gradient("b1", "w", kElements));
+  ASSERT_EQ(cluster.bucket(0, 2).reducer->codec_name(), "none");
+  EXPECT_THAT(cluster.ranks[0]->member->may_load_state().message(), ::testing::HasSubstr("b1"));
+  // Sent, it leaves how its controllers stood.
+  Held::operate(*cluster.engine(0).buckets.at(2)->reducer);
+  EXPECT_EQ(cluster.bucket(0, 2).reducer->stats().residual_norm, 0);
+  for (const auto& rank : cluster.ranks) {
+    cluster.destroy(rank, 2);
+  }
+  const auto kept = cluster.nodes[0]->context->residuals->copy({7, "job", "0"});
+  ASSERT_EQ(kept.size(), 1u);
+  ASSERT_EQ(kept[0].layers.size(), 1u);
+  EXPECT_FALSE(kept[0].layers[0].residual.kept);
+  EXPECT_EQ(kept[0].layers[0].operations, 1u);
+}
+
+TEST(PlanState, OfOtherJobsDoesNotGiveWayToAChange) {
+  Held cluster;
+  NodeContext& node = *cluster.nodes[0]->context;
+  node.residuals->keep({7, "gone", "1"}, "x", {layer_state("w", std::vector<float>(1'000'000))});
+  cluster.quotas.bytes_per_user = node.quotas->held_bytes(7) + 1'000'000;
+  node.quotas->set_limits(cluster.quotas);
+  cluster.set_times(kFast);
+  cluster.wait_for_rounds(9);
+  EXPECT_TRUE(cluster.engine(1).logged("hold 1"));
+  EXPECT_EQ(cluster.bucket(0).reducer->codec_name(), "topk");
+  EXPECT_EQ(node.residuals->kept_jobs(), 1u);
+}
+
 TEST(PlanState, IsSavedBeforeAnyChange) {
   Held cluster;
   auto source = cluster.ranks[0]->member->state_source();

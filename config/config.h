@@ -65,7 +65,7 @@ struct PlanOptions {
   std::string algorithm = "ring";  // auto, ring, direct
   std::string bypass = "never";    // auto, never, always
   std::string codecs;              // that may be taken instead of the policy's; separated by commas
-  uint64_t segment = 16 << 20;     // bytes of a message at most; 0 = the planner chooses
+  uint64_t segment = 1 << 20;      // bytes of a message at most; 0 = the planner chooses
   Duration remeasure = std::chrono::seconds(60);  // zero = at a job's start only
   bool operator==(const PlanOptions&) const = default;
 };

@@ -90,7 +90,8 @@ std::string format_rule(const PolicyRule& rule) {
 }
 
 std::string allowed_values(const Option& option) {
-  std::string range = format_limit(option, option.min) + " to " + format_limit(option, option.max);
+  std::string range = (option.or_zero ? format_limit(option, 0) + " or " : "") +
+                      format_limit(option, option.min) + " to " + format_limit(option, option.max);
   switch (option.type) {
     case Type::kText:
       return range + " bytes of text";

@@ -40,6 +40,7 @@ struct Option {
   std::string_view default_note;  // where load_config computes the default; else empty
   std::string_view doc;
   Field (*field)(Config&);
+  bool or_zero = false;  // 0 is allowed besides
 
   std::string_view section() const { return name.substr(0, name.find('.')); }
   std::string_view leaf() const { return name.substr(name.find('.') + 1); }

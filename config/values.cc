@@ -163,7 +163,7 @@ Status set_checked(const Option& option, std::string_view text, Config& config) 
   const Result<double> parsed = parse_number(option, text);
   GRADWIRE_RETURN_IF_ERROR(parsed.status());
   const double value = *parsed;
-  if (value < option.min || value > option.max) {
+  if ((value < option.min || value > option.max) && !(option.or_zero && value == 0)) {
     return wrong(value < option.min ? "is too small" : "is too large");
   }
   std::visit(

@@ -23,7 +23,7 @@ TEST_F(Errors, NameFileLineColumnValueLimitsAndAnExample) {
   EXPECT_EQ(error("transport: {segment: 128KB}"),
             "FILE:1:22: transport.segment: '128KB' has the unknown unit 'KB' (B, KiB, MiB, GiB or TiB); "
             "allowed 72KiB "
-            "to 16MiB; write for example 128KiB");
+            "to 1MiB; write for example 128KiB");
   EXPECT_EQ(error("compression: {codec: lacoo}"),
             "FILE:1:22: compression.codec: 'lacoo' is not known, did you mean 'laco'?; allowed none, fp16, "
             "bf16, l8, "

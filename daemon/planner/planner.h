@@ -60,7 +60,7 @@ struct Estimate {
 //   direct  S (P-1) max(c', w) + l + one segment's coding  c' is what a share costs to encode and send
 // The halves overlap where there is one hop, or more segments than the link's window; a grant costs l more
 // where a message is above 8 KiB. Held against a model that plays an operation segment by segment: within
-// 15%.
+// 16%.
 Estimate estimate(const Workload& bucket, const NodeCosts& costs, const Choice& choice);
 
 // What may be chosen, what is preferred first. Each list has at least one entry.

@@ -15,11 +15,11 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr uint64_t kElements = 1'000'000;  // a state of four windows
+constexpr uint64_t kKilledElements = 1'000'000;  // a state of four windows
 constexpr int kKilled = 128 + SIGKILL;
 
 // Room for one job with its bucket, what it leaves behind, and one transfer: what leaks is missed soon.
-const std::vector<std::string> kTight = {"quotas.bytes_per_user=36MiB", "compression.codec=l8"};
+const std::vector<std::string> kTightly = {"quotas.bytes_per_user=36MiB", "compression.codec=l8"};
 
 Outcome outcome_of(gw_status status, double value = 0) {
   return {status, status == GW_OK ? "" : gw_last_error(), value};
@@ -27,12 +27,12 @@ Outcome outcome_of(gw_status status, double value = 0) {
 
 // A bucket with residuals in the job.
 gw_status begin(gw_job* job) {
-  const gw_layer layer = {"w", kElements};
+  const gw_layer layer = {"w", kKilledElements};
   gw_bucket* bucket = nullptr;
   gw_status status = gw_bucket_create(job, "b0", GW_FLOAT32, &layer, 1, GW_BUCKET_GRADIENT, &bucket);
   if (status == GW_OK) {
     auto* const gradient = static_cast<float*>(gw_bucket_gradient(bucket));
-    for (uint64_t i = 0; i < kElements; ++i) {
+    for (uint64_t i = 0; i < kKilledElements; ++i) {
       gradient[i] = static_cast<float>(i % 1013) * 1e-3F;
     }
     status = gw_allreduce(bucket, GW_SUM);
@@ -99,7 +99,7 @@ std::string text_of(const std::string& file) {
 
 TEST(StateKills, TrainersThatDieWhileTheySaveOrLoadLeaveNothingBehind) {
   TemporaryDirectory root;
-  DaemonProcess daemon(root.path(), "a", kTight);
+  DaemonProcess daemon(root.path(), "a", kTightly);
   ASSERT_TRUE(daemon.ready()) << daemon.log();
   const std::string file = root.path() + "/state";
   {
@@ -107,7 +107,7 @@ TEST(StateKills, TrainersThatDieWhileTheySaveOrLoadLeaveNothingBehind) {
     const auto outcome = first.outcome(seconds(30));
     ASSERT_TRUE(outcome) << daemon.log();
     ASSERT_EQ(outcome->status, GW_OK) << outcome->message;
-    EXPECT_GT(outcome->value, 4.0 * kElements);
+    EXPECT_GT(outcome->value, 4.0 * kKilledElements);
     first.process.wait(seconds(10));
   }
   const std::string state = text_of(file);
@@ -136,7 +136,7 @@ TEST(StateKills, TrainersThatDieWhileTheySaveOrLoadLeaveNothingBehind) {
 TEST(StateKills, ADaemonThatDiesMeanwhileIsAnErrorSoon) {
   for (const bool saving : {true, false}) {
     TemporaryDirectory root;
-    DaemonProcess daemon(root.path(), "a", kTight);
+    DaemonProcess daemon(root.path(), "a", kTightly);
     ASSERT_TRUE(daemon.ready()) << daemon.log();
     Through through;
     if (!saving) {
@@ -159,7 +159,7 @@ TEST(StateKills, ADaemonThatDiesMeanwhileIsAnErrorSoon) {
 TEST(StateKills, ADaemonThatIsStoppedMeanwhileEndsInOrder) {
   for (int part = 1; part <= 4; ++part) {
     TemporaryDirectory root;
-    DaemonProcess daemon(root.path(), "a", kTight);
+    DaemonProcess daemon(root.path(), "a", kTightly);
     ASSERT_TRUE(daemon.ready()) << daemon.log();
     Through through;
     through.last = part;
@@ -202,7 +202,7 @@ TEST(StateKills, RanksThatSaveTogetherGetTheSameAndADeathAmongThemEndsTheOthers)
     }
     if (!dies) {
       const std::string state = text_of(root.path() + "/state0");
-      EXPECT_GT(state.size(), 4 * kElements);
+      EXPECT_GT(state.size(), 4 * kKilledElements);
       EXPECT_TRUE(text_of(root.path() + "/state1") == state);
       EXPECT_TRUE(text_of(root.path() + "/state2") == state);
     }

@@ -13,7 +13,6 @@ namespace {
 
 using fuzz::Input;
 
-constexpr uint64_t kSecond = 1'000'000'000;
 constexpr size_t kMostCommands = 200;
 
 struct Attack {

@@ -369,8 +369,7 @@ uint64_t held_bytes(const BucketShape& shape, std::span<const CodecSettings> set
   uint64_t scratch = 0;
   uint32_t largest = 0;
   for (const CodecUses::Instance& instance : uses.instances) {
-    const bool none = is_fused_l8(*instance.row, instance.use.settings);
-    scratch += none ? 0 : uint64_t{instance.row->scratch} * instance.use.largest;
+    scratch += uint64_t{instance.row->scratch(instance.use.settings)} * instance.use.largest;
     largest = std::max(largest, instance.use.largest);
   }
   if (shape.direct && shape.nodes > 2) {

@@ -76,18 +76,17 @@ struct CodecRow {
   std::string_view small;  // the codec of layers under `dense_below`; empty: this one
   bool rounds = false;     // goes by CodecSettings::rounding and steps_per_octave
   uint32_t block = 0;      // elements of a whole block
-  uint32_t scratch = 0;    // most bytes that an instance holds for an element of its largest block
+  // Bytes that an instance holds for an element of its largest block.
+  uint32_t (*scratch)(const CodecSettings& settings) = nullptr;
   std::unique_ptr<BlockCodec> (*make)(const CodecUse& use) = nullptr;  // null: raw elements
 };
-
-// Of l8 as it is mostly used, which holds no scratch.
-bool is_fused_l8(const CodecRow& row, const CodecSettings& settings);
 
 std::span<const CodecRow> codec_table();
 const CodecRow* find_codec(std::string_view name);  // null: there is none of that name
 
 // The makers that the table names, each defined in its codec's own file.
 std::unique_ptr<BlockCodec> make_l8(const CodecUse& use);
+uint32_t l8_scratch(const CodecSettings& settings);
 std::unique_ptr<BlockCodec> make_fp16(const CodecUse& use);
 std::unique_ptr<BlockCodec> make_bf16(const CodecUse& use);
 std::unique_ptr<BlockCodec> make_int8(const CodecUse& use);

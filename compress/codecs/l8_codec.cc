@@ -127,21 +127,26 @@ class L8Codec final : public BlockCodec {
   }
 };
 
+// Whether L8Codec is what writes it.
+bool is_fused(const CodecSettings& settings) {
+  return settings.rounding == Rounding::kNearest && settings.steps_per_octave == 8;
+}
+
 }  // namespace
 
-bool is_fused_l8(const CodecRow& row, const CodecSettings& settings) {
-  return row.make == &make_l8 && settings.rounding == Rounding::kNearest && settings.steps_per_octave == 8;
+uint32_t l8_scratch(const CodecSettings& settings) {
+  return is_fused(settings) ? 0 : sizeof(float);  // a decoded block
 }
 
 std::unique_ptr<BlockCodec> make_l8(const CodecUse& use) {
+  if (is_fused(use.settings)) {
+    return std::make_unique<L8Codec>();
+  }
   const bool stochastic = use.settings.rounding == Rounding::kStochastic;
   if (use.settings.steps_per_octave == 16) {
     return std::make_unique<DenseCodec<Logarithmic<16>>>(Logarithmic<16>{stochastic}, use);
   }
-  if (stochastic) {
-    return std::make_unique<DenseCodec<Logarithmic<8>>>(Logarithmic<8>{stochastic}, use);
-  }
-  return std::make_unique<L8Codec>();
+  return std::make_unique<DenseCodec<Logarithmic<8>>>(Logarithmic<8>{stochastic}, use);
 }
 
 }  // namespace gradwire::compress

@@ -16,19 +16,24 @@ constexpr auto kSparse8 = static_cast<uint32_t>(kSparseL8Block);
 constexpr auto kHop = CodecKind::kHop;
 constexpr auto kAll = Selection::kAll;
 
+template <uint32_t kBytes>
+uint32_t always(const CodecSettings& /*settings*/) {
+  return kBytes;
+}
+
 constexpr std::array<CodecRow, 12> kTable = {{
-    {"none", kHop, kAll, "", false, static_cast<uint32_t>(kRawBlock), 0, nullptr},
-    {"fp16", kHop, kAll, "", false, kDense, kFloats, make_fp16},
-    {"bf16", kHop, kAll, "", false, kDense, kFloats, make_bf16},
-    {"l8", kHop, kAll, "", true, static_cast<uint32_t>(kL8Block), kFloats, make_l8},
-    {"int8", kHop, kAll, "", true, kDense, kFloats, make_int8},
-    {"int4", kHop, kAll, "", true, kDense, kFloats, make_int4},
-    {"onebit", kHop, kAll, "", false, kDense, kFloats, make_onebit},
-    {"sign", CodecKind::kTally, kAll, "", false, kDense, 1, make_sign},
-    {"lads", kHop, Selection::kRms, "none", false, kSparse, kPositions, make_sparse_raw},
-    {"laco", kHop, Selection::kRms, "l8", false, kSparse8, kPositions + 1, make_sparse_l8},
-    {"topk", kHop, Selection::kTop, "l8", false, kSparse8, kPositions + 1, make_sparse_l8},
-    {"dropping", kHop, Selection::kSampled, "none", false, kSparse, kPositions, make_sparse_raw},
+    {"none", kHop, kAll, "", false, static_cast<uint32_t>(kRawBlock), always<0>, nullptr},
+    {"fp16", kHop, kAll, "", false, kDense, always<kFloats>, make_fp16},
+    {"bf16", kHop, kAll, "", false, kDense, always<kFloats>, make_bf16},
+    {"l8", kHop, kAll, "", true, static_cast<uint32_t>(kL8Block), l8_scratch, make_l8},
+    {"int8", kHop, kAll, "", true, kDense, always<kFloats>, make_int8},
+    {"int4", kHop, kAll, "", true, kDense, always<kFloats>, make_int4},
+    {"onebit", kHop, kAll, "", false, kDense, always<kFloats>, make_onebit},
+    {"sign", CodecKind::kTally, kAll, "", false, kDense, always<1>, make_sign},
+    {"lads", kHop, Selection::kRms, "none", false, kSparse, always<kPositions>, make_sparse_raw},
+    {"laco", kHop, Selection::kRms, "l8", false, kSparse8, always<kPositions + 1>, make_sparse_l8},
+    {"topk", kHop, Selection::kTop, "l8", false, kSparse8, always<kPositions + 1>, make_sparse_l8},
+    {"dropping", kHop, Selection::kSampled, "none", false, kSparse, always<kPositions>, make_sparse_raw},
 }};
 
 }  // namespace

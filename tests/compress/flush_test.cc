@@ -7,14 +7,6 @@
 namespace gradwire::compress {
 namespace {
 
-std::vector<float> flushed_gauss(size_t count, float sigma = 1) {
-  std::mt19937 random(11);
-  std::normal_distribution<float> normal(0, sigma);
-  std::vector<float> values(count);
-  std::generate(values.begin(), values.end(), [&] { return normal(random); });
-  return values;
-}
-
 OperationSettings flush_at(double scale) {
   OperationSettings flush = operation(ReduceOp::kSum, 1, scale);
   flush.flush = true;
@@ -28,13 +20,13 @@ TEST(Flush, LeavesNormsAndThresholdsAlone) {
       const BucketShape shape = shape_of({20000}, 1);
       LoopbackRing ring = compressed_ring(shape, codec(name, 0.01));
       RingBuffers buffers(shape, 1);
-      buffers.gradients[0][0] = flushed_gauss(20000);
+      buffers.gradients[0][0] = gauss(20000);
       for (int step = 0; step < 40; ++step) {
         ASSERT_TRUE(run_sum(ring, buffers));
       }
       const LayerState before = ring.node(0).describe_state(0, 1).at(0);
       EXPECT_EQ(before.threshold > 0, std::string(name) == "dropping");
-      buffers.gradients[0][0] = flushed_gauss(20000, static_cast<float>(scale));
+      buffers.gradients[0][0] = gauss(20000, static_cast<float>(scale));
       ASSERT_TRUE(*ring.run(flush_at(scale), buffers.locals(), buffers.result_starts()));
       const LayerState after = ring.node(0).describe_state(0, 1).at(0);
       EXPECT_EQ(after.alpha, before.alpha) << name;
@@ -52,7 +44,7 @@ TEST(Flush, BeforeAStageOfTheWarmStartGivesItItsThreshold) {
   const BucketShape shape = shape_of({20000}, 1);
   LoopbackRing ring = compressed_ring(shape, codec("dropping", 0.001, 4));
   RingBuffers buffers(shape, 1);
-  buffers.gradients[0][0] = flushed_gauss(20000);
+  buffers.gradients[0][0] = gauss(20000);
   for (int step = 0; step < 7; ++step) {
     ASSERT_TRUE(run_sum(ring, buffers));
   }
@@ -66,7 +58,7 @@ TEST(Flush, ThatComesFirstLeavesDroppingToItsOwnNorm) {
   const BucketShape shape = shape_of({20000}, 1);
   LoopbackRing ring = compressed_ring(shape, codec("dropping", 0.01));
   RingBuffers buffers(shape, 1);
-  buffers.gradients[0][0] = flushed_gauss(20000);
+  buffers.gradients[0][0] = gauss(20000);
   ASSERT_TRUE(*ring.run(flush_at(1), buffers.locals(), buffers.result_starts()));
   EXPECT_EQ(ring.node(0).describe_state(0, 1).at(0).threshold, 0) << "of no sample at all";
   ASSERT_TRUE(run_sum(ring, buffers));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <random>
 #include <string>
@@ -37,6 +38,23 @@ inline CodecSettings codec(std::string name, double density = 0.01, uint32_t war
   settings.density = density;
   settings.warm_start_steps = warm_start_steps;
   return settings;
+}
+
+// Draws that follow from the seed.
+class Gauss {
+ public:
+  explicit Gauss(uint32_t seed, float sigma = 1) : random_(seed), normal_(0, sigma) {}
+  float operator()() { return normal_(random_); }
+
+ private:
+  std::mt19937 random_;
+  std::normal_distribution<float> normal_;
+};
+
+inline std::vector<float> gauss(size_t count, float sigma = 1) {
+  std::vector<float> values(count);
+  std::generate(values.begin(), values.end(), Gauss(11, sigma));
+  return values;
 }
 
 // A ring of one reducer a node, made by `make` from the shape of that node.

@@ -40,10 +40,7 @@ struct Held : Planned {
   void until_it_is_on_its_way() {
     engine(0).idles = false;
     set_times(kFast);
-    for (int i = 0; i < 2000 && !engine(0).logged("let_begin 1 from 1"); ++i) {
-      scheduler.advance(milliseconds(500));
-    }
-    ASSERT_TRUE(engine(0).logged("let_begin 1 from 1"));
+    ASSERT_TRUE(until_told(0, "let_begin 1 from 1"));
     scheduler.settle();
     for (const Work& rest : std::exchange(engine(0).late_answers, {})) {
       rest();
@@ -199,9 +196,7 @@ TEST(PlanState, IsSavedBeforeAChangeThatIsAgreedOn) {
   Held cluster;
   cluster.engine(1).answers_holds = false;
   cluster.set_times(kFast);
-  for (int i = 0; i < 2000 && !cluster.engine(1).logged("hold 1"); ++i) {
-    cluster.scheduler.advance(milliseconds(500));
-  }
+  ASSERT_TRUE(cluster.until_told(1, "hold 1"));
   auto source = cluster.ranks[0]->member->state_source();
   ASSERT_TRUE(source.ok());
   for (const Work& late : std::exchange(cluster.engine(1).late_answers, {})) {

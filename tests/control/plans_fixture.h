@@ -36,6 +36,13 @@ struct Planned : TestCluster {
   }
   FakeEngine& engine(size_t node) { return *nodes[node]->engine; }
   const engine::BucketSpec& bucket(size_t node, uint32_t id = 1) { return *engine(node).buckets.at(id); }
+  // Until a node's engine has been told so; false: it was not in time.
+  bool until_told(size_t node, const std::string& what) {
+    for (int i = 0; i < 2000 && !engine(node).logged(what); ++i) {
+      scheduler.advance(milliseconds(500));
+    }
+    return engine(node).logged(what);
+  }
   // Measurements that say the same until the older ones do not count any more.
   void wait_for_rounds(int rounds) {
     for (int i = 0; i < rounds; ++i) {

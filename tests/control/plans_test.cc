@@ -177,10 +177,7 @@ TEST(Plans, ADeathInTheMiddleEndsTheEpochAsEver) {
     (committed ? cluster.engine(1).idles : cluster.engine(1).answers_holds) = false;
     cluster.set_times(kFast);
     const char* const step = committed ? "let_begin 1 from 1" : "hold 1";
-    for (int i = 0; i < 2000 && !cluster.engine(1).logged(step); ++i) {
-      cluster.scheduler.advance(milliseconds(500));
-    }
-    ASSERT_TRUE(cluster.engine(1).logged(step));
+    ASSERT_TRUE(cluster.until_told(1, step));
     *cluster.nodes[1]->cut = true;
     cluster.scheduler.advance(seconds(30));
     EXPECT_FALSE(ranks[0]->running());
@@ -201,10 +198,7 @@ TEST(Plans, ABucketThatIsDestroyedInTheMiddleHoldsUpNoOther) {
     (committed ? cluster.engine(1).idles : cluster.engine(1).answers_holds) = false;
     cluster.set_times(kFast);
     const char* const step = committed ? "let_begin 1 from 1" : "hold 1";
-    for (int i = 0; i < 2000 && !cluster.engine(1).logged(step); ++i) {
-      cluster.scheduler.advance(milliseconds(500));
-    }
-    ASSERT_TRUE(cluster.engine(1).logged(step));
+    ASSERT_TRUE(cluster.until_told(1, step));
     EXPECT_FALSE(cluster.engine(0).logged("hold 2")) << "one after the other";
     cluster.engine(1).answers_holds = cluster.engine(1).idles = true;
     for (const auto& rank : ranks) {

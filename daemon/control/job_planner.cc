@@ -29,15 +29,17 @@ JobPlanner::JobPlanner(Scheduler& scheduler, Nanoseconds operation_timeout, uint
       again_(scheduler),
       retry_(scheduler) {}
 
-bool JobPlanner::decides() const {
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(hooks_.policy());
+bool JobPlanner::decides(const Result<config::CompressionPolicy>& policy) const {
   return policy.ok() && control::decides(*policy, hooks_.options(), nodes_, max_payload_);
 }
 
+bool JobPlanner::decides() const {
+  return decides(config::policy_from_json(hooks_.policy()));
+}
+
 // Nothing is known, or the configuration was read again since.
-bool JobPlanner::stale() const {
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(hooks_.policy());
-  return !costs_ || (policy.ok() && candidates_of(*policy, hooks_.options()) != known_);
+bool JobPlanner::stale(const config::CompressionPolicy& policy) const {
+  return !costs_ || candidates_of(policy, hooks_.options()) != known_;
 }
 
 void JobPlanner::begin() {
@@ -136,7 +138,8 @@ void JobPlanner::round_over() {
   if (stopped_) {
     return;
   }
-  if (stale()) {
+  const Result<config::CompressionPolicy> policy = config::policy_from_json(hooks_.policy());
+  if (policy.ok() && stale(*policy)) {
     measure();
     return;
   }
@@ -150,12 +153,13 @@ void JobPlanner::round_over() {
 
 void JobPlanner::plan(uint32_t bucket, const Manifest& manifest, Planned done) {
   waiting_.push_back({bucket, manifest, std::move(done)});
-  if (!decides() || stopped_ || (!stale() && !measuring_)) {
+  const Result<config::CompressionPolicy> policy = config::policy_from_json(hooks_.policy());
+  if (stopped_ || !decides(policy) || (!stale(*policy) && !measuring_)) {
     answer_waiting();
     return;
   }
   measure();
-  if (!costs_ || stale()) {
+  if (stale(*policy)) {
     if (!patience_.running()) {
       patience_.start(wait_, [this] {
         log_warning(

@@ -72,8 +72,9 @@ class JobPlanner {
     Planned done;
   };
 
+  bool decides(const Result<config::CompressionPolicy>& policy) const;
   bool decides() const;
-  bool stale() const;
+  bool stale(const config::CompressionPolicy& policy) const;
   void measure();
   Status measured(uint32_t node, const Json& document);
   void round_over();

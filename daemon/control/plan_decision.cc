@@ -94,8 +94,7 @@ PlanDecision::PlanDecision(const Manifest& manifest, const config::CompressionPo
     }
   }
   if (options.segment != 0) {
-    const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(options.segment, max_payload));
-    allowed_.segments = {std::max(wanted, std::min(planner::kSmallestSegment, max_payload))};
+    allowed_.segments = {static_cast<uint32_t>(std::min<uint64_t>(options.segment, max_payload))};
   } else {
     allowed_.segments = planner::segment_sizes(max_payload);
   }

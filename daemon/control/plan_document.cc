@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "compress/geometry.h"
 #include "compress/reducer.h"
 #include "daemon/planner/planner.h"
 
 namespace gradwire::control {
 namespace {
+
+static_assert(planner::kSmallestSegment == compress::kMinMessageBytes);
 
 constexpr uint64_t kLongest = 3'600'000'000'000;  // ns
 

@@ -40,6 +40,7 @@ def of_images(task):
         "l8, direct": {"codec": "l8", "algorithm": "direct"},
         "laco 1%, direct": codec("laco", 0.01, warm, algorithm="direct"),
         "laco 1%, brief warm start": codec("laco", 0.01, BRIEF[task]),
+        "laco 0.8%, brief warm start": codec("laco", 0.008, BRIEF[task]),
         "laco 0.1%": codec("laco", 0.001, warm),
         "laco 1%, no error feedback": codec("laco", 0.01, warm, error_feedback="off"),
         "int8": {"codec": "int8"},

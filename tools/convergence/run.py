@@ -6,7 +6,7 @@
     run.py --report                       the tables of what is there, as in docs/benchmarks.md; trains nothing
     run.py --try mlp codec=laco density=0.01 warm_start_steps=10    one experiment, three seeds
 
-The suite takes two to three hours on two cores. Needs the library gradwire_ring_lab (built with the project),
+The suite takes an hour and a quarter on two idle cores. Needs the library gradwire_ring_lab (built with the project),
 python3-torch, dataset-fashion-mnist and, for the text, bible-kjv. Much slower without libopenblas0-serial. Every result
 is kept at once in build/convergence/results.jsonl, with a hash of the settings, the code that trains, torch's version
 and what the library makes of some gradients with these settings: what has changed is trained again.

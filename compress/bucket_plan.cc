@@ -12,8 +12,7 @@ namespace {
 
 // The codec of a layer: its own, or its small one's.
 const CodecRow& row_of(const Layer& layer, const CodecSettings& settings) {
-  const CodecRow& row = *find_codec(settings.codec);
-  return layer.elements < settings.dense_below && !row.small.empty() ? *find_codec(row.small) : row;
+  return *find_codec(codec_of_layer(settings.codec, settings.dense_below, layer.elements));
 }
 
 // A raw run that is clipped is cut into blocks of at most so many elements.

@@ -294,4 +294,8 @@ bool may_be_direct(std::span<const CodecSettings> settings);
 // The names that CodecSettings::codec may have, for error messages and --help.
 std::span<const std::string_view> codec_names();
 
+// What a layer of so many elements is sent by: `codec`, one of codec_names(), or the one that it has for
+// layers under dense_below.
+std::string_view codec_of_layer(std::string_view codec, uint64_t dense_below, uint64_t elements);
+
 }  // namespace gradwire::compress

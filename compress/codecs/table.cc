@@ -48,6 +48,11 @@ const CodecRow* find_codec(std::string_view name) {
   return row == kTable.end() ? nullptr : row;
 }
 
+std::string_view codec_of_layer(std::string_view codec, uint64_t dense_below, uint64_t elements) {
+  const CodecRow& row = *find_codec(codec);
+  return elements < dense_below && !row.small.empty() ? row.small : row.name;
+}
+
 std::span<const std::string_view> codec_names() {
   static constexpr auto names = [] {
     std::array<std::string_view, kTable.size()> all;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compress/reducer.h"
 #include "daemon/control/bucket_reducer.h"
 
 namespace gradwire::control {
@@ -18,13 +19,23 @@ config::PolicySettings settings_of(const config::CompressionPolicy& policy, cons
   return settings;
 }
 
-// What is measured does not depend on these.
-config::PolicySettings measured(config::PolicySettings settings) {
+// What a layer of so many elements is sent by, without what its costs do not depend on.
+config::PolicySettings sent_by(config::PolicySettings settings, uint64_t elements) {
+  settings.codec = compress::codec_of_layer(settings.codec, settings.dense_below, elements);
+  if (settings.codec == "none") {
+    return exact_settings();
+  }
   settings.warm_start_steps = 0;
   settings.warm_start = config::PolicySettings().warm_start;
   settings.dense_below = 0;
   settings.edge_density_factor = 1;
   return settings;
+}
+
+void add_once(const config::PolicySettings& settings, std::vector<config::PolicySettings>* list) {
+  if (std::find(list->begin(), list->end(), settings) == list->end()) {
+    list->push_back(settings);
+  }
 }
 
 }  // namespace
@@ -40,41 +51,50 @@ std::optional<config::PolicySettings> sole_settings(const Manifest& manifest,
   if (!is_compressible(manifest)) {
     return std::nullopt;
   }
-  std::optional<config::PolicySettings> sole;
+  std::vector<config::PolicySettings> usual, small;  // each once
   for (const auto& [name, elements] : manifest.layers) {
     const config::PolicySettings own = config::resolve_policy(policy, name);
-    if (own.codec != "none" && elements < own.dense_below) {
-      continue;
-    }
-    const config::PolicySettings what = own.codec == "none" ? exact_settings() : measured(own);
-    if (sole && *sole != what) {
-      return std::nullopt;
-    }
-    sole = what;
+    const config::PolicySettings sent = sent_by(own, elements);
+    add_once(sent, &(sent.codec == own.codec ? usual : small));
   }
-  return sole;
+  const std::vector<config::PolicySettings>& all = usual.empty() ? small : usual;
+  return all.size() == 1 ? std::optional(all.front()) : std::nullopt;
 }
 
 std::vector<config::PolicySettings> plan_candidates(const config::CompressionPolicy& policy,
                                                     const std::vector<std::string>& others) {
-  std::vector<config::PolicySettings> candidates;
-  const auto add = [&candidates](const config::PolicySettings& settings) {
-    const config::PolicySettings what = measured(settings);
-    if (settings.codec != "none" && candidates.size() < kMaxCandidates &&
-        std::find(candidates.begin(), candidates.end(), what) == candidates.end()) {
-      candidates.push_back(what);
-    }
-  };
-  add(policy.defaults);
+  std::vector<config::PolicySettings> own = {policy.defaults};
   for (const std::string& codec : others) {
-    config::PolicySettings settings = policy.defaults;
-    settings.codec = codec;
-    add(settings);
+    own.push_back(policy.defaults);
+    own.back().codec = codec;
   }
   for (const config::PolicyRule& rule : policy.rules) {
-    add(settings_of(policy, rule));
+    own.push_back(settings_of(policy, rule));
+  }
+  std::vector<config::PolicySettings> candidates;
+  const auto add = [&candidates](const config::PolicySettings& settings) {
+    if (settings.codec != "none" && candidates.size() < kMaxCandidates) {
+      add_once(settings, &candidates);
+    }
+  };
+  for (const config::PolicySettings& settings : own) {
+    add(sent_by(settings, UINT64_MAX));
+  }
+  for (const config::PolicySettings& settings : own) {
+    add(sent_by(settings, 0));
   }
   return candidates;
+}
+
+std::optional<uint32_t> place_of(const config::PolicySettings& settings,
+                                 const std::vector<config::PolicySettings>& candidates) {
+  auto found = std::find(candidates.begin(), candidates.end(), settings);
+  if (found == candidates.end()) {
+    found = std::find_if(candidates.begin(), candidates.end(),
+                         [&settings](const auto& each) { return each.codec == settings.codec; });
+  }
+  return found == candidates.end() ? std::nullopt
+                                   : std::optional(static_cast<uint32_t>(found - candidates.begin()));
 }
 
 planner::Workload plan_workload(const Manifest& manifest, const config::CompressionPolicy& policy,
@@ -82,19 +102,12 @@ planner::Workload plan_workload(const Manifest& manifest, const config::Compress
   std::map<uint32_t, uint64_t> coded;
   uint64_t exact = 0;
   for (const auto& [name, elements] : manifest.layers) {
-    const config::PolicySettings settings = config::resolve_policy(policy, name);
-    if (!is_compressible(manifest) || settings.codec == "none" || elements < settings.dense_below ||
-        candidates.empty()) {
+    const config::PolicySettings sent = sent_by(config::resolve_policy(policy, name), elements);
+    if (!is_compressible(manifest) || sent.codec == "none" || candidates.empty()) {
       exact += elements;
-      continue;
+    } else {
+      coded[place_of(sent, candidates).value_or(0)] += elements;
     }
-    const config::PolicySettings what = measured(settings);
-    auto found = std::find(candidates.begin(), candidates.end(), what);
-    if (found == candidates.end()) {  // beyond kMaxCandidates
-      found = std::find_if(candidates.begin(), candidates.end(),
-                           [&what](const auto& each) { return each.codec == what.codec; });
-    }
-    coded[found == candidates.end() ? 0 : static_cast<uint32_t>(found - candidates.begin())] += elements;
   }
   planner::Workload workload;
   workload.nodes = nodes;

@@ -14,21 +14,26 @@ namespace gradwire::control {
 
 inline constexpr size_t kMaxCandidates = 24;
 
-// The settings of the policy, defaults first, without those of codec none; then the defaults under each of
-// the other codecs. Each once, at most kMaxCandidates.
+// The settings of the policy, defaults first, without those of codec none; the defaults under each of the
+// other codecs; and what these send small layers by. Each once, at most kMaxCandidates.
 std::vector<config::PolicySettings> plan_candidates(const config::CompressionPolicy& policy,
                                                     const std::vector<std::string>& others);
 
 // Those of what is sent exactly.
 config::PolicySettings exact_settings();
 
-// The settings that all of the bucket's layers have, as plan_candidates() has them, or exact_settings();
-// layers under dense_below do not count. None: they differ.
+// The settings that all of the bucket's layers are sent by, as plan_candidates() has them, or
+// exact_settings(). Small layers that go by another codec than their own count only where there are no
+// others. None: they differ.
 std::optional<config::PolicySettings> sole_settings(const Manifest& manifest,
                                                     const config::CompressionPolicy& policy);
 
-// How many elements the policy gives to which candidate. Layers under dense_below count as exact: they are so
-// few that it does not matter.
+// Where these settings are among the candidates; or settings of the same codec (some were beyond
+// kMaxCandidates); or nowhere.
+std::optional<uint32_t> place_of(const config::PolicySettings& settings,
+                                 const std::vector<config::PolicySettings>& candidates);
+
+// How many elements are sent by which candidate; what has none counts as the first.
 planner::Workload plan_workload(const Manifest& manifest, const config::CompressionPolicy& policy,
                                 const std::vector<config::PolicySettings>& candidates, uint32_t nodes);
 

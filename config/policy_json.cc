@@ -11,8 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
-
 Status corrupt(const std::string& what) {
   return {Code::kCorrupt, "the job's compression policy: " + what + "; do all nodes run the same version?"};
 }
@@ -66,7 +64,7 @@ Result<PolicyRule> read_rule(const json& object) {
 }
 
 Result<CompressionPolicy> read_policy(const json& document) {
-  if (!document.is_object() || document.value("version", json()) != kVersion) {
+  if (!document.is_object() || document.value("version", json()) != kPolicyVersion) {
     return corrupt("not a document of version 1");
   }
   for (const auto& [name, value] : document.items()) {
@@ -119,7 +117,7 @@ json policy_to_json(const CompressionPolicy& policy) {
     });
     rules.push_back(std::move(object));
   }
-  return {{"version", kVersion}, {"defaults", std::move(defaults)}, {"rules", std::move(rules)}};
+  return {{"version", kPolicyVersion}, {"defaults", std::move(defaults)}, {"rules", std::move(rules)}};
 }
 
 Result<CompressionPolicy> policy_from_json(const json& document) {

@@ -8,6 +8,8 @@
 
 namespace gradwire::config {
 
+inline constexpr int kPolicyVersion = 1;
+
 // {"version": 1, "defaults": {all settings}, "rules": [{"match": GLOB, settings of the rule...}]}
 nlohmann::json policy_to_json(const CompressionPolicy& policy);
 

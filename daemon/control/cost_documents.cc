@@ -2,6 +2,9 @@
 
 #include <array>
 
+#include "config/policy_json.h"
+#include "daemon/control/plan_candidates.h"
+
 namespace gradwire::control {
 namespace {
 
@@ -40,6 +43,29 @@ bool read(const Json& list, Cost* cost) {
 }
 
 }  // namespace
+
+Json measure_document(const Measure& measure) {
+  Json list = Json::array();
+  for (const config::PolicySettings& settings : measure.settings) {
+    list.push_back(config::policy_to_json({settings, {}})["defaults"]);
+  }
+  return {{"type", "measure"}, {"round", measure.round}, {"settings", std::move(list)}};
+}
+
+Result<Measure> read_measure(const Json& document) {
+  Fields fields(document);
+  Measure measure;
+  measure.round = fields.number("round", 1, UINT64_MAX);
+  const Json* const list = fields.array("settings", kMaxCandidates);
+  GRADWIRE_RETURN_IF_ERROR(fields.status().with_context("measure"));
+  for (const Json& settings : *list) {
+    const Result<config::CompressionPolicy> policy = config::policy_from_json(
+        {{"version", config::kPolicyVersion}, {"defaults", settings}, {"rules", Json::array()}});
+    GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("measure"));
+    measure.settings.push_back(policy->defaults);
+  }
+  return measure;
+}
 
 Json measured_document(const Measured& measured) {
   Json codecs = Json::array();

@@ -1,12 +1,25 @@
-// What a node has measured, as it tells its coordinator.
+// What a coordinator has its nodes measure, and what they tell it.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "config/policy.h"
 #include "daemon/control/fields.h"
 #include "daemon/planner/costs.h"
 
 namespace gradwire::control {
+
+// The network, and codecs with these settings, in this order.
+struct Measure {
+  uint64_t round = 0;
+  std::vector<config::PolicySettings> settings;
+};
+
+// {"type":"measure","round":1,"settings":[{all settings},...]}
+Json measure_document(const Measure& measure);
+// kCorrupt: settings that cannot be, or more than kMaxCandidates.
+Result<Measure> read_measure(const Json& document);
 
 struct Measured {
   uint64_t round = 0;

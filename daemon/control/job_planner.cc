@@ -5,13 +5,24 @@
 
 #include "config/policy_json.h"
 #include "daemon/control/log.h"
+#include "daemon/control/plan_candidates.h"
 
 namespace gradwire::control {
 namespace {
 
-constexpr size_t kMostWatched = 4096;  // buckets whose plans may change later
+constexpr size_t kMostWatchedBytes = size_t{64}
+                                     << 20;  // of manifests of buckets whose plans may change later
+constexpr size_t kMostAtOnce = 256;          // buckets that are looked at before others have the thread
 constexpr Nanoseconds kNextTry =
     std::chrono::minutes(10);  // after a change that failed: it held operations back
+
+size_t bytes_of(const Manifest& manifest) {
+  size_t bytes = 500 + manifest.name.size();
+  for (const auto& [name, elements] : manifest.layers) {
+    bytes += 50 + name.size();
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -27,24 +38,56 @@ JobPlanner::JobPlanner(Scheduler& scheduler, Nanoseconds operation_timeout, uint
                                     const Status& status) { changed(bucket, plan, status); }}),
       patience_(scheduler),
       again_(scheduler),
-      retry_(scheduler) {}
+      retry_(scheduler),
+      rest_(scheduler) {}
 
-bool JobPlanner::decides(const Result<config::CompressionPolicy>& policy) const {
-  return policy.ok() && control::decides(*policy, hooks_.options(), nodes_, max_payload_);
+// Of buckets that are created now. Most have the one of the bucket before.
+JobPlanner::Policy JobPlanner::policy() {
+  Json json = hooks_.policy();
+  if (json != policy_json_) {
+    Result<config::CompressionPolicy> parsed = config::policy_from_json(json);
+    policy_ = parsed.ok() ? std::make_shared<const config::CompressionPolicy>(*std::move(parsed)) : nullptr;
+    policy_json_ = std::move(json);
+  }
+  return policy_;
 }
 
-bool JobPlanner::decides() const {
-  return decides(config::policy_from_json(hooks_.policy()));
+bool JobPlanner::decides(const Policy& policy) const {
+  return policy && control::decides(*policy, hooks_.options(), nodes_, max_payload_);
 }
 
-// Nothing is known, or the configuration was read again since.
+// Something is not known: the configuration was read again since.
 bool JobPlanner::stale(const config::CompressionPolicy& policy) const {
-  return !costs_ || candidates_of(policy, hooks_.options()) != known_;
+  if (!costs_) {
+    return true;
+  }
+  const PlanCandidates candidates = candidates_of(policy, hooks_.options());
+  return std::any_of(candidates.settings.begin(), candidates.settings.end(), [this](const auto& each) {
+    return std::find(known_.begin(), known_.end(), each) == known_.end();
+  });
+}
+
+// What may be chosen for new buckets, then for those in use, which may have been created with another policy.
+std::vector<config::PolicySettings> JobPlanner::to_measure(const config::CompressionPolicy& policy) const {
+  std::vector<config::PolicySettings> all = candidates_of(policy, hooks_.options()).settings;
+  const config::CompressionPolicy* looked_at = &policy;
+  for (const auto& [id, bucket] : buckets_) {
+    if (bucket.policy.get() == looked_at) {
+      continue;
+    }
+    looked_at = bucket.policy.get();
+    for (const config::PolicySettings& settings : candidates_of(*looked_at, hooks_.options()).settings) {
+      if (all.size() < kMaxCandidates && std::find(all.begin(), all.end(), settings) == all.end()) {
+        all.push_back(settings);
+      }
+    }
+  }
+  return all;
 }
 
 void JobPlanner::begin() {
   begun_ = true;
-  if (decides()) {
+  if (decides(policy())) {
     measure();
   }
 }
@@ -53,7 +96,7 @@ void JobPlanner::options_changed() {
   if (!begun_ || stopped_) {
     return;
   }
-  if (decides()) {
+  if (decides(policy())) {
     measure();
   } else {
     again_.stop();
@@ -66,7 +109,10 @@ void JobPlanner::options_changed() {
 }
 
 void JobPlanner::destroyed(uint32_t bucket) {
-  buckets_.erase(bucket);
+  if (const auto found = buckets_.find(bucket); found != buckets_.end()) {
+    watched_bytes_ -= bytes_of(found->second.manifest);
+    buckets_.erase(found);
+  }
   changes_.forget(bucket);
 }
 
@@ -74,6 +120,7 @@ void JobPlanner::rank_left() {
   stopped_ = true;
   again_.stop();
   retry_.stop();
+  rest_.stop();
   answer_waiting();
 }
 
@@ -83,27 +130,23 @@ void JobPlanner::stop() {
   patience_.stop();
   again_.stop();
   retry_.stop();
+  rest_.stop();
 }
 
 void JobPlanner::measure() {
   if (measuring_ || stopped_ || !begun_) {
     return;
   }
-  const config::PlanOptions options = hooks_.options();
-  const Json policy_json = hooks_.policy();
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(policy_json);
-  if (!policy.ok()) {
+  const Policy current = policy();
+  if (!current) {
     return;
   }
   again_.stop();
   measuring_ = true;
   ++round_;
-  asked_ = candidates_of(*policy, options);
+  asked_ = to_measure(*current);
   answers_.clear();
-  const Json document{{"type", "measure"},
-                      {"round", round_},
-                      {"policy", policy_json},
-                      {"codecs", codec_list(options.codecs)}};
+  const Json document = measure_document({round_, asked_});
   for (uint32_t node = 0; node < nodes_; ++node) {
     hooks_.send(node, document);
   }
@@ -114,7 +157,7 @@ Status JobPlanner::document(uint32_t node, const std::string& type, const Json& 
 }
 
 Status JobPlanner::measured(uint32_t node, const Json& document) {
-  Result<Measured> measured = read_measured(document, asked_.settings.size());
+  Result<Measured> measured = read_measured(document, asked_.size());
   GRADWIRE_RETURN_IF_ERROR(measured.status());
   if (!measuring_ || measured->round != round_ ||
       !answers_.emplace(node, std::move(measured->costs)).second) {
@@ -138,28 +181,28 @@ void JobPlanner::round_over() {
   if (stopped_) {
     return;
   }
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(hooks_.policy());
-  if (policy.ok() && stale(*policy)) {
+  const Policy current = policy();
+  if (current && stale(*current)) {
     measure();
     return;
   }
   answer_waiting();
   replan();
   const Nanoseconds pause = std::chrono::duration_cast<Nanoseconds>(hooks_.options().remeasure);
-  if (pause.count() > 0 && decides()) {
+  if (pause.count() > 0 && decides(current)) {
     again_.start(pause, [this] { measure(); });
   }
 }
 
 void JobPlanner::plan(uint32_t bucket, const Manifest& manifest, Planned done) {
   waiting_.push_back({bucket, manifest, std::move(done)});
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(hooks_.policy());
-  if (stopped_ || !decides(policy) || (!stale(*policy) && !measuring_)) {
+  const Policy current = policy();
+  if (stopped_ || !decides(current) || (!stale(*current) && !measuring_)) {
     answer_waiting();
     return;
   }
   measure();
-  if (stale(*policy)) {
+  if (stale(*current)) {
     if (!patience_.running()) {
       patience_.start(wait_, [this] {
         log_warning(
@@ -181,24 +224,34 @@ void JobPlanner::answer_waiting() {
   }
 }
 
-PlanDecision JobPlanner::decision(const Manifest& manifest, const config::CompressionPolicy& policy) const {
-  return {manifest, policy, hooks_.options(), nodes_, max_payload_};
+PlanDecision JobPlanner::decision(const Bucket& bucket) const {
+  config::PlanOptions options = hooks_.options();
+  const std::string& codec = bucket.plan.codec;
+  const bool keeps = has_momentum(*bucket.policy);
+  if (keeps && codec != "policy" && codec != "none") {
+    options.codecs += "," + codec;  // also where it is not among them any more
+  }
+  PlanDecision decision(bucket.manifest, *bucket.policy, options, nodes_, max_payload_);
+  if (keeps) {
+    decision.keep_codec(codec);
+  }
+  return decision;
 }
 
-// nullptr: what may be chosen is not measured.
-const planner::NodeCosts* JobPlanner::costs_for(const PlanDecision& decision) const {
-  return costs_ && known_ == decision.candidates() ? &*costs_ : nullptr;
+// None: what may be chosen is not measured.
+std::optional<planner::NodeCosts> JobPlanner::costs_for(const PlanDecision& decision) const {
+  return costs_ ? costs_of(decision.candidates(), known_, *costs_) : std::nullopt;
 }
 
 void JobPlanner::answer(Waiting waiting) {
-  const Json policy_json = hooks_.policy();
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(policy_json);
-  if (!policy.ok()) {
-    waiting.done(policy_json, {});  // the members say what is wrong with it
+  const Policy current = policy();
+  if (!current) {
+    waiting.done(policy_json_, {});  // the members say what is wrong with it
     return;
   }
-  const PlanDecision may = decision(waiting.manifest, *policy);
-  const Plan plan = may.best(costs_for(may));
+  const PlanDecision may(waiting.manifest, *current, hooks_.options(), nodes_, max_payload_);
+  const std::optional<planner::NodeCosts> costs = costs_for(may);
+  const Plan plan = may.best(costs ? &*costs : nullptr);
   const bool measured = plan.expected_ns > 0;
   if (measured) {
     log_info("plan", {{"bucket", hooks_.label(waiting.bucket)},
@@ -206,11 +259,26 @@ void JobPlanner::answer(Waiting waiting) {
                       {"expected_us", std::to_string(plan.expected_ns / 1000)},
                       {"exact_us", std::to_string(plan.exact_ns / 1000)}});
   }
-  if (nodes_ > 1 && buckets_.size() < kMostWatched) {
-    buckets_[waiting.bucket] = {std::move(waiting.manifest), *policy, plan,
-                                scheduler_.now() + (measured ? kSettled : Nanoseconds(0))};
+  if (nodes_ > 1) {
+    watch(waiting.bucket, {std::move(waiting.manifest), current, plan,
+                           scheduler_.now() + (measured ? kSettled : Nanoseconds(0))});
   }
-  waiting.done(policy_json, plan);
+  waiting.done(policy_json_, plan);
+}
+
+void JobPlanner::watch(uint32_t id, Bucket bucket) {
+  const size_t bytes = bytes_of(bucket.manifest);
+  if (watched_bytes_ + bytes > kMostWatchedBytes) {
+    if (!std::exchange(told_of_limit_, true)) {
+      log_warning("plans_fixed", {{"bucket", hooks_.label(id)},
+                                  {"cause",
+                                   "the manifests of this job's buckets take more than 64 MiB; the plans of "
+                                   "this and of further ones stay as they are"}});
+    }
+    return;
+  }
+  watched_bytes_ += bytes;
+  buckets_[id] = std::move(bucket);
 }
 
 void JobPlanner::replan() {
@@ -223,7 +291,11 @@ void JobPlanner::replan() {
 
 // One after the other, so that a node's memory and workshop have to do with one at a time.
 void JobPlanner::replan_next() {
-  while (!stopped_ && !due_.empty() && !changes_.any()) {
+  for (size_t looked_at = 0; !stopped_ && !due_.empty() && !changes_.any(); ++looked_at) {
+    if (looked_at == kMostAtOnce) {
+      rest_.start(Nanoseconds(0), [this] { replan_next(); });
+      return;
+    }
     const uint32_t id = due_.front();
     due_.pop_front();
     if (const auto found = buckets_.find(id); found != buckets_.end()) {
@@ -237,19 +309,16 @@ void JobPlanner::replan(uint32_t id, Bucket& bucket) {
     return;
   }
   bucket.failed = false;
-  PlanDecision may = decision(bucket.manifest, bucket.policy);
-  const bool keeps_codec = has_momentum(bucket.policy);
-  if (keeps_codec) {
-    may.keep_codec(bucket.plan.codec);
-  }
-  const planner::NodeCosts* const costs = costs_for(may);
-  const Plan better = may.best(costs, &bucket.plan);
-  if (better.same_way(bucket.plan) || (keeps_codec && better.codec != bucket.plan.codec)) {
+  const PlanDecision may = decision(bucket);
+  const std::optional<planner::NodeCosts> costs = costs_for(may);
+  const Plan better = may.best(costs ? &*costs : nullptr, &bucket.plan);
+  if (better.same_way(bucket.plan)) {
     return;
   }
-  if (may.allows(bucket.plan)) {
-    const double now_ns = costs == nullptr ? 0 : may.expected_ns(*costs, bucket.plan);
-    if (costs == nullptr || now_ns < kGain * static_cast<double>(better.expected_ns)) {
+  bucket.pinned = !may.allows(bucket.plan);
+  if (!bucket.pinned) {
+    const double now_ns = costs ? may.expected_ns(*costs, bucket.plan) : 0;
+    if (!costs || now_ns < kGain * static_cast<double>(better.expected_ns)) {
       return;
     }
   }
@@ -270,18 +339,20 @@ void JobPlanner::try_again() {
 
 void JobPlanner::changed(uint32_t id, const Plan& plan, const Status& status) {
   if (const auto found = buckets_.find(id); found != buckets_.end()) {
-    log_info(status.ok() ? "plan_changed" : "plan_kept",
-             {{"bucket", hooks_.label(id)},
-              {"plan", describe(plan)},
-              {"cause", status.ok() ? "expected " + std::to_string(plan.expected_ns / 1000) + " us"
-                                    : status.message()}});
+    log_info(
+        status.ok() ? "plan_changed" : "plan_kept",
+        {{"bucket", hooks_.label(id)},
+         {"plan", describe(plan)},
+         {"cause", !status.ok()           ? status.message()
+                   : found->second.pinned ? "the plan before is no longer allowed"
+                                          : "expected " + std::to_string(plan.expected_ns / 1000) + " us"}});
     const bool soon = status.ok() || status.code() == Code::kUnavailable;
     found->second.not_before = scheduler_.now() + (soon ? kSettled : kNextTry);
     found->second.failed = !status.ok();
     if (status.ok()) {
       found->second.plan = plan;
     } else if (status.code() == Code::kNotFound) {
-      buckets_.erase(found);  // it is destroyed
+      destroyed(id);
     }
     try_again();
   }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,12 +60,14 @@ class JobPlanner {
   Status document(uint32_t node, const std::string& type, const Json& document);
 
  private:
+  using Policy = std::shared_ptr<const config::CompressionPolicy>;
   struct Bucket {
     Manifest manifest;
-    config::CompressionPolicy policy;
+    Policy policy;
     Plan plan;
     Nanoseconds not_before{};  // it changes
     bool failed = false;       // to change, and nobody has looked at it since
+    bool pinned = false;       // it changes, or did last, because its plan was not allowed any more
   };
   struct Waiting {
     uint32_t bucket = 0;
@@ -72,16 +75,18 @@ class JobPlanner {
     Planned done;
   };
 
-  bool decides(const Result<config::CompressionPolicy>& policy) const;
-  bool decides() const;
+  Policy policy();
+  bool decides(const Policy& policy) const;
   bool stale(const config::CompressionPolicy& policy) const;
+  std::vector<config::PolicySettings> to_measure(const config::CompressionPolicy& policy) const;
   void measure();
   Status measured(uint32_t node, const Json& document);
   void round_over();
   void answer_waiting();
   void answer(Waiting waiting);
-  PlanDecision decision(const Manifest& manifest, const config::CompressionPolicy& policy) const;
-  const planner::NodeCosts* costs_for(const PlanDecision& decision) const;
+  void watch(uint32_t id, Bucket bucket);
+  PlanDecision decision(const Bucket& bucket) const;
+  std::optional<planner::NodeCosts> costs_for(const PlanDecision& decision) const;
   void replan();
   void replan_next();
   void try_again();
@@ -97,14 +102,18 @@ class JobPlanner {
   bool begun_ = false, stopped_ = false;
   uint64_t round_ = 0;
   bool measuring_ = false;
-  PlanCandidates asked_;                            // of the round under way
+  std::vector<config::PolicySettings> asked_;       // in the round under way
   std::map<uint32_t, planner::NodeCosts> answers_;  // by node
-  PlanCandidates known_;                            // of the last whole round
+  std::vector<config::PolicySettings> known_;       // from the last whole round
   std::optional<planner::NodeCosts> costs_;
   std::vector<Waiting> waiting_;
+  Json policy_json_;                    // when policy_ was parsed
+  Policy policy_;                       // nullptr: it makes no sense
   std::map<uint32_t, Bucket> buckets_;  // that exist, as many as are watched
-  std::deque<uint32_t> due_;            // whose plans are to be looked at: one changes at a time
-  Timer patience_, again_, retry_;
+  size_t watched_bytes_ = 0;            // that their manifests take, about
+  bool told_of_limit_ = false;
+  std::deque<uint32_t> due_;  // whose plans are to be looked at: one changes at a time
+  Timer patience_, again_, retry_, rest_;
 };
 
 }  // namespace gradwire::control

@@ -1,43 +1,13 @@
 // What a node measures for its job's planner.
-#include <algorithm>
 #include <utility>
 
-#include "compress/reducer.h"
-#include "config/policy_json.h"
 #include "daemon/control/cost_documents.h"
 #include "daemon/control/member.h"
-#include "daemon/control/plan_candidates.h"
 
 namespace gradwire::control {
-namespace {
-
-constexpr size_t kMostCodecs = 16;
-
-Result<std::vector<std::string>> read_codecs(Fields& fields) {
-  std::vector<std::string> codecs;
-  const Json* const list = fields.array("codecs", kMostCodecs);
-  GRADWIRE_RETURN_IF_ERROR(fields.status());
-  const auto known = compress::codec_names();
-  for (const Json& entry : *list) {
-    const auto* const name = entry.is_string() ? entry.get_ptr<const std::string*>() : nullptr;
-    if (name == nullptr || std::find(known.begin(), known.end(), *name) == known.end()) {
-      return Status(Code::kCorrupt, "codecs holds what is no codec here");
-    }
-    codecs.push_back(*name);
-  }
-  return codecs;
-}
-
-}  // namespace
-
 Status Member::measure(const Json& document) {
-  Fields fields(document);
-  const uint64_t round = fields.number("round", 1, UINT64_MAX);
-  const Json* const policy_json = fields.object("policy");
-  const Result<std::vector<std::string>> codecs = read_codecs(fields);
-  GRADWIRE_RETURN_IF_ERROR(codecs.status().with_context("measure"));
-  const Result<config::CompressionPolicy> policy = config::policy_from_json(*policy_json);
-  GRADWIRE_RETURN_IF_ERROR(policy.status().with_context("measure, policy"));
+  const Result<Measure> asked = read_measure(document);
+  GRADWIRE_RETURN_IF_ERROR(asked.status());
   if (measuring_) {
     return {Code::kCorrupt, "measure: the round before is not over here"};
   }
@@ -45,8 +15,8 @@ Status Member::measure(const Json& document) {
     return ok_status();
   }
   measuring_ = true;
-  node_.costs->find(plan_candidates(*policy, *codecs),
-                    [round, weak = weak_from_this()](const CostBook::Costs& costs) {
+  node_.costs->find(asked->settings,
+                    [round = asked->round, weak = weak_from_this()](const CostBook::Costs& costs) {
                       if (const auto self = weak.lock(); self && !self->over()) {
                         self->probe(round, costs);
                       }

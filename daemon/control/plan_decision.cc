@@ -51,6 +51,20 @@ PlanCandidates candidates_of(const config::CompressionPolicy& policy, const conf
   return out;
 }
 
+std::optional<planner::NodeCosts> costs_of(const PlanCandidates& candidates,
+                                           const std::vector<config::PolicySettings>& measured,
+                                           const planner::NodeCosts& costs) {
+  planner::NodeCosts own{costs.link, costs.exact, {}};
+  for (const config::PolicySettings& settings : candidates.settings) {
+    const std::optional<uint32_t> place = place_of(settings, measured);
+    if (!place) {
+      return std::nullopt;
+    }
+    own.codecs.push_back(costs.codecs[*place]);
+  }
+  return own;
+}
+
 bool decides(const config::CompressionPolicy& policy, const config::PlanOptions& options, uint32_t nodes,
              uint32_t max_payload) {
   const bool codecs =

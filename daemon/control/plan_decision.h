@@ -27,6 +27,11 @@ struct PlanCandidates {
 std::vector<std::string> codec_list(const std::string& codecs);
 PlanCandidates candidates_of(const config::CompressionPolicy& policy, const config::PlanOptions& options);
 
+// The costs of the candidates from those of what was measured; none: one of them was not.
+std::optional<planner::NodeCosts> costs_of(const PlanCandidates& candidates,
+                                           const std::vector<config::PolicySettings>& measured,
+                                           const planner::NodeCosts& costs);
+
 // Whether the options leave a choice, for which it is worth measuring.
 bool decides(const config::CompressionPolicy& policy, const config::PlanOptions& options, uint32_t nodes,
              uint32_t max_payload);
@@ -39,7 +44,7 @@ class PlanDecision {
   PlanDecision(const Manifest& manifest, const config::CompressionPolicy& policy,
                const config::PlanOptions& options, uint32_t nodes, uint32_t max_payload);
 
-  // The codec that a bucket in use has, and must keep.
+  // The codec that a bucket in use has, and must keep: one of `options`, or what the policy says, or none.
   void keep_codec(const std::string& codec);
   // Whether the options allow it.
   bool allows(const Plan& plan) const;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <deque>
+#include <set>
 
 #include "config/policy_json.h"
 #include "daemon/control/job_planner.h"
@@ -35,8 +36,8 @@ struct Planning {
     policy.defaults.codec = codec;
   }
 
-  void plan(uint32_t bucket) {
-    planner.plan(bucket, gradient("b", "w", 4'000'000),
+  void plan(uint32_t bucket, uint64_t elements = 4'000'000) {
+    planner.plan(bucket, gradient("b", "w", elements),
                  [this, bucket](const Json&, const Plan& plan) { plans[bucket] = plan; });
   }
   void say(Json document) {
@@ -45,13 +46,14 @@ struct Planning {
       EXPECT_TRUE(status.ok()) << status.message();
     }
   }
-  void measured(uint64_t round) {
+  void measured(const Json& document) {
+    const Result<Measure> asked = read_measure(document);
+    ASSERT_TRUE(asked.ok()) << asked.status().message();
     Measured measured;
-    measured.round = round;
+    measured.round = asked->round;
     measured.costs.link = {10'000, 2'000, 0.05, wire};
     measured.costs.exact = {{0, 0.3}, {0, 0.4}, {0, 0.3}, 4, 4};
-    measured.costs.codecs.resize(1 + codec_list(options.codecs).size(),
-                                 {{0, 10}, {0, 10}, {0, 0.1}, 0.02, 1});
+    measured.costs.codecs.resize(asked->settings.size(), {{0, 10}, {0, 10}, {0, 0.1}, 0.02, 1});
     say(measured_document(measured));
   }
   void refuse_first_change() {
@@ -68,7 +70,7 @@ struct Planning {
       sent.pop_front();
       const std::string type = document["type"];
       if (type == "measure") {
-        measured(document["round"]);
+        measured(document);
       } else if (type == "plan_prepare") {
         begun.emplace_back(document["bucket"], document["plan"]["codec"]);
         if (changes) {
@@ -148,6 +150,79 @@ TEST(JobPlanner, MomentumKeepsItsCodecUnderAnyPin) {
   test.options.bypass = "always";
   test.planner.options_changed();
   EXPECT_EQ(test.answer(), Begun{});
+}
+
+TEST(JobPlanner, MomentumFollowsPinsOfAlgorithmAndSegmentUnderACodecThatIsNoLongerListed) {
+  Planning test("topk");
+  test.policy.defaults.momentum = 0.9;
+  test.options.bypass = "never";
+  test.options.codecs = "fp16";
+  test.planner.begin();
+  test.sent.clear();
+  Measured measured;
+  measured.round = 1;
+  measured.costs.link = {10'000, 2'000, 0.05, kFastWire};
+  measured.costs.codecs = {{{0, 90}, {0, 90}, {0, 90}, 1, 1},
+                           {{0, 0.3}, {0, 0.4}, {0, 0.3}, 2, 2},
+                           {{0, 90}, {0, 90}, {0, 90}, 1, 1}};
+  test.say(measured_document(measured));
+  test.plan(1);
+  ASSERT_EQ(test.plans[1].codec, "fp16");
+  test.options.codecs = "";
+  test.options.segment = 80'000;
+  test.planner.options_changed();
+  EXPECT_EQ(test.answer(), (Begun{{1, "fp16"}}));
+}
+
+TEST(JobPlanner, ABucketOfSmallLayersIsBypassedWhereItWouldBeCoded) {
+  for (const auto* codec : {"fp16", "l8", "int4", "onebit", "sign", "topk", "laco"}) {
+    Planning test(codec);
+    test.options.bypass = "always";
+    test.planner.begin();
+    test.plan(1, 500);
+    EXPECT_EQ(test.plans[1].codec, "none") << codec;
+  }
+  for (const auto* codec : {"lads", "dropping"}) {
+    Planning test(codec);
+    test.options.bypass = "always";
+    test.planner.begin();
+    test.plan(1, 500);
+    EXPECT_EQ(test.plans[1].codec, "policy") << codec << " sends it exactly anyway";
+  }
+}
+
+TEST(JobPlanner, ABucketCreatedUnderAnotherPolicyIsPlannedByMeasurementToo) {
+  Planning test;
+  test.wire = kFastWire;
+  test.options.bypass = "never";
+  test.planner.begin();
+  test.plan(1);
+  ASSERT_EQ(test.plans[1].codec, "policy");
+  test.options.bypass = "auto";
+  test.policy.defaults.density = 0.05;
+  test.planner.options_changed();
+  EXPECT_EQ(test.answer(), (Begun{{1, "none"}}));
+}
+
+TEST(JobPlanner, APinReachesThousandsOfBuckets) {
+  constexpr uint32_t kMany = 5000;
+  Planning test;
+  test.options.bypass = "never";
+  test.planner.begin();
+  for (uint32_t bucket = 1; bucket <= kMany; ++bucket) {
+    test.plan(bucket);
+  }
+  test.options.bypass = "always";
+  test.planner.options_changed();
+  std::set<uint32_t> changed;
+  for (uint32_t turn = 0; turn < kMany && changed.size() < kMany; ++turn) {
+    for (const auto& [bucket, codec] : test.answer()) {
+      EXPECT_EQ(codec, "none");
+      EXPECT_TRUE(changed.insert(bucket).second);
+    }
+    test.scheduler.advance(Nanoseconds(0));
+  }
+  EXPECT_EQ(changed.size(), kMany);
 }
 
 TEST(JobPlanner, MeasuresAsLongAsTheOptionsLeaveAChoice) {

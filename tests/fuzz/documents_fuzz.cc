@@ -43,6 +43,7 @@ void check_all(const Json& document) {
   check(document, read_left, [](const RankLeft& left) { return left_document("leave", left); });
   check(document, read_stall, stall_document);
   check(document, read_results, results_document);
+  check(document, read_measure, measure_document);
   check(
       document, [](const Json& each) { return read_measured(each, 1); }, measured_document);
   check(document, read_manifest, [](const Manifest& manifest) {

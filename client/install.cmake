@@ -2,6 +2,7 @@
 include(CMakePackageConfigHelpers)
 set(gradwire_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
 
+add_dependencies(gradwire_installed gradwire_client)
 install(TARGETS gradwire_client EXPORT gradwire LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/gradwire/gradwire.h include/gradwire/gradwire.hpp
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)

@@ -9,6 +9,8 @@ import numpy
 ALGORITHMS = ("ring", "direct")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
+BUILD = "tools/dev/build.sh release gradwire_ring_lab"
+
 
 class LabError(RuntimeError):
     pass
@@ -34,7 +36,7 @@ def find_library():
     path = os.environ.get("GRADWIRE_RING_LAB")
     path = path or os.path.normpath(os.path.join(ROOT, "build", "release", "tools", "libgradwire_ring_lab.so"))
     if not os.path.exists(path):
-        raise NoLibrary(f"{path} is not there; build it (tools/dev/build.sh release) or set GRADWIRE_RING_LAB")
+        raise NoLibrary(f"{path} is not there; build it ({BUILD}) or set GRADWIRE_RING_LAB")
     return path
 
 
@@ -42,7 +44,7 @@ def _load(path):
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise NoLibrary(f"{error}; build the library again (tools/dev/build.sh release)") from None
+        raise NoLibrary(f"{error}; build the library again ({BUILD})") from None
     library.gwlab_create.restype = ctypes.c_void_p
     library.gwlab_create.argtypes = [ctypes.c_char_p]
     library.gwlab_allreduce.restype = ctypes.c_int

@@ -6,10 +6,11 @@
     run.py --report                       the tables of what is there, as in docs/benchmarks.md; trains nothing
     run.py --try mlp codec=laco density=0.01 warm_start_steps=10    one experiment, three seeds
 
-The suite takes an hour and a quarter on two idle cores. Needs the library gradwire_ring_lab (built with the project),
-python3-torch, dataset-fashion-mnist and, for the text, bible-kjv. Much slower without libopenblas0-serial. Every result
-is kept at once in build/convergence/results.jsonl, with a hash of the settings, the code that trains, torch's version
-and what the library makes of some gradients with these settings: what has changed is trained again.
+The suite takes an hour and a quarter on two idle cores. Needs the library gradwire_ring_lab (tools/dev/build.sh release
+gradwire_ring_lab), python3-torch, dataset-fashion-mnist and, for the text, bible-kjv. Much slower without
+libopenblas0-serial. Every result but --short's is kept at once in build/convergence/results.jsonl, with a hash of the
+settings, the code that trains, torch's version and what the library makes of some gradients with these settings: what
+has changed is trained again.
 
 --try's epochs, lr, momentum, batch, nodes and algorithm are the task's (batch: of all workers together); everything else
 is the codec's, and so is whatever begins with `compression.`: momentum=0 compression.momentum=0.9.

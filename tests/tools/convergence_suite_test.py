@@ -276,6 +276,21 @@ class ExitCodes(unittest.TestCase):
             self.assertIn(word, done.stdout + done.stderr)
             self.assertNotIn("Traceback", done.stderr)
 
+    def test_a_codec_that_does_not_exist_is_refused_in_one_sentence(self):
+        with self.assertRaises(ring_lab.LabError) as caught, contextlib.closing(
+            ring_lab.Ring(2, [("weight", 64)], {"codec": "nope"})
+        ):
+            pass
+        self.assertIn("'nope' is not known", str(caught.exception))
+        self.assertNotIn("same version", str(caught.exception))  # there are no nodes to ask it of
+
+    def test_a_report_of_nothing_says_where_it_looked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-B", TOOLS + "/run.py", "--report", "--tasks", "mlp", "--results", folder + "/none"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(f"nothing of this is in {folder}/none (--short keeps nothing there)", done.stdout)
+
     def test_without_torch_or_numpy_a_sentence_is_said(self):
         for module, arguments, code, word in (
             ("torch", ["--short", "--tasks", "mlp"], 77, "install python3-torch"),

@@ -125,7 +125,7 @@ def tuned(task, label, settings, seeds, metric_of):
     return [*trials, *full.values(), *(run(task, label, seed, settings, lr=chosen) for seed in others)]
 
 
-# CI's form: a minute, and bounds that only a defect misses.
+# CI's form: two minutes, and bounds that only a defect misses.
 SHORT_BASES = {
     "mlp": {"epochs": 2, "batch": 256},
     "cnn": {"epochs": 1},

@@ -204,8 +204,9 @@ def task_tables(task, rows):
 
 
 def tables(runs, results):
+    """Empty where nothing was trained."""
     found = rows_of(runs, results)
-    return "\n".join(task_tables(task, rows) for task, rows in found.items()) or "nothing was trained yet"
+    return "\n".join(task_tables(task, rows) for task, rows in found.items())
 
 
 def short_verdicts(runs, results):

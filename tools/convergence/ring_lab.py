@@ -71,7 +71,8 @@ class Ring:
         document |= {"defaults": settings, "rules": list(rules)}
         self._lab = self._library.gwlab_create(json.dumps(document).encode())
         if not self._lab:
-            raise LabError(self._error())
+            # What a daemon asks where the settings come from another one.
+            raise LabError(self._error().removesuffix("; do all nodes run the same version?"))
 
     def _error(self):
         return self._library.gwlab_error().decode(errors="replace")

@@ -2,7 +2,7 @@
 """Trains with every codec on rings in one process, and says whether training suffers.
 
     run.py [--budget 60]                  what is missing of the suite, then the verdicts; again to go on
-    run.py --short [--tasks mlp cnn]      CI's form: coarse bounds, exit code 1 where one is missed
+    run.py --short [--tasks mlp cnn]      CI's form: coarse bounds, keeps nothing, exit code 1 where one is missed
     run.py --report                       the tables of what is there, as in docs/benchmarks.md; trains nothing
     run.py --try mlp codec=laco density=0.01 warm_start_steps=10    one experiment, three seeds
 
@@ -150,7 +150,7 @@ def parse():
     parser.add_argument("--only", default="", help="only runs whose label contains this")
     place = os.path.normpath(os.path.join(ring_lab.ROOT, "build", "convergence", "results.jsonl"))
     parser.add_argument("--results", default=place, help="default: %(default)s")
-    parser.add_argument("--short", action="store_true", help="a minute; exit code 1 if training suffers much")
+    parser.add_argument("--short", action="store_true", help="two minutes, keeps nothing; exit code 1 if training suffers much")
     parser.add_argument("--report", action="store_true", help="print the tables of what is there, train nothing")
     parser.add_argument("--try", dest="experiment", nargs="+", metavar=("TASK", "NAME=VALUE"), help="an experiment")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -187,7 +187,8 @@ def train(options, results, library, make_plan):
         if failed or missed or not complete:
             return 1
         return NOT_THERE if missing else 0
-    print(report.tables(make_plan(found), results))
+    if text := report.tables(make_plan(found), results):
+        print(text)
     return 1 if failed else 0
 
 
@@ -217,7 +218,8 @@ def main():
         return [r for r in experiments.plan(tasks, seeds, results.metric) if options.only in r["label"]]
 
     if options.report:
-        print(report.tables(make_plan(options.tasks), results))
+        text = report.tables(make_plan(options.tasks), results)
+        print(text or f"nothing of this is in {options.results} (--short keeps nothing there)")
         return 0
     results.check_writable()
     return train(options, results, library, make_plan)

@@ -1,6 +1,8 @@
 #include "config/options.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 namespace gradwire::config {
 namespace {
@@ -20,9 +22,13 @@ constexpr std::string_view kBypasses[] = {"auto", "never", "always"};
 constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warn", "error"};
 constexpr std::string_view kCodecs[] = {"none",   "fp16", "bf16", "l8",   "int8", "int4",
                                         "onebit", "sign", "lads", "laco", "topk", "dropping"};
-// What may stand in for another codec: sign counts votes, which no other sum is.
-constexpr std::string_view kOtherCodecs[] = {"fp16",   "bf16", "l8",   "int8", "int4",
-                                             "onebit", "lads", "laco", "topk", "dropping"};
+// What may stand in for another codec: not none, which is plan.bypass's; sign counts votes, which no other
+// sum is.
+constexpr auto kOtherCodecs = [] {
+  std::array<std::string_view, std::size(kCodecs) - 2> others;
+  std::ranges::copy_if(kCodecs, others.begin(), [](auto name) { return name != "none" && name != "sign"; });
+  return others;
+}();
 constexpr std::string_view kNorms[] = {"previous", "current"};
 constexpr std::string_view kRoundings[] = {"nearest", "stochastic"};
 constexpr std::string_view kSteps[] = {"8", "16"};

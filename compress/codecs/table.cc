@@ -21,7 +21,7 @@ uint32_t always(const CodecSettings& /*settings*/) {
   return kBytes;
 }
 
-constexpr std::array<CodecRow, 12> kTable = {{
+constexpr auto kTable = std::to_array<CodecRow>({
     {"none", kHop, kAll, "", false, static_cast<uint32_t>(kRawBlock), always<0>, nullptr},
     {"fp16", kHop, kAll, "", false, kDense, always<kFloats>, make_fp16},
     {"bf16", kHop, kAll, "", false, kDense, always<kFloats>, make_bf16},
@@ -34,7 +34,7 @@ constexpr std::array<CodecRow, 12> kTable = {{
     {"laco", kHop, Selection::kRms, "l8", false, kSparse8, always<kPositions + 1>, make_sparse_l8},
     {"topk", kHop, Selection::kTop, "l8", false, kSparse8, always<kPositions + 1>, make_sparse_l8},
     {"dropping", kHop, Selection::kSampled, "none", false, kSparse, always<kPositions>, make_sparse_raw},
-}};
+});
 
 }  // namespace
 

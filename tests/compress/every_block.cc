@@ -9,27 +9,22 @@ BucketShape fuzz_shape() {
   BucketShape shape;
   shape.nodes = 2;
   shape.max_message_bytes = 70000;
-  const uint64_t sizes[] = {3000, 5,  4097, 1,  9001, 1,    2500, 63, 300,
-                            289,  33, 100,  70, 3100, 2300, 500,  40, 60};
-  for (const uint64_t elements : sizes) {
-    shape.layers.push_back({"layer", elements});
+  for (const FuzzLayer& layer : kFuzzLayers) {
+    shape.layers.push_back({"layer", layer.elements});
   }
   return shape;
 }
 
 std::vector<CodecSettings> fuzz_settings(bool warm) {
-  const char* const codecs[] = {"laco", "none", "l8",   "laco",   "lads", "lads",     "laco", "none", "fp16",
-                                "int8", "int4", "bf16", "onebit", "topk", "dropping", "sign", "l8",   "int8"};
   std::vector<CodecSettings> settings;
-  for (const char* name : codecs) {
-    CodecSettings layer;
-    layer.codec = name;
-    layer.density = 0.3;
-    layer.warm_start_steps = warm ? 1000 : 0;
-    settings.push_back(layer);
+  for (const FuzzLayer& layer : kFuzzLayers) {
+    CodecSettings& made = settings.emplace_back();
+    made.codec = layer.codec;
+    made.density = 0.3;
+    made.warm_start_steps = warm ? 1000 : 0;
+    made.steps_per_octave = layer.steps_per_octave;
+    made.rounding = layer.rounding;
   }
-  settings[settings.size() - 2].steps_per_octave = 16;
-  settings.back().rounding = Rounding::kStochastic;
   return settings;
 }
 

@@ -10,8 +10,29 @@
 
 namespace gradwire::compress {
 
-inline constexpr uint64_t kFuzzElements =
-    3000 + 5 + 4097 + 1 + 9001 + 1 + 2500 + 63 + 300 + 289 + 33 + 100 + 70 + 3100 + 2300 + 500 + 40 + 60;
+struct FuzzLayer {
+  const char* codec;
+  uint64_t elements;
+  uint32_t steps_per_octave = 8;
+  Rounding rounding = Rounding::kNearest;
+};
+
+// New ones go to the end: the fuzz targets' inputs name segments by number.
+inline constexpr FuzzLayer kFuzzLayers[] = {
+    {"laco", 3000}, {"none", 5},    {"l8", 4097},
+    {"laco", 1},    {"lads", 9001}, {"lads", 1},
+    {"laco", 2500}, {"none", 63},   {"fp16", 300},
+    {"int8", 289},  {"int4", 33},   {"bf16", 100},
+    {"onebit", 70}, {"topk", 3100}, {"dropping", 2300},
+    {"sign", 500},  {"l8", 40, 16}, {"int8", 60, 8, Rounding::kStochastic}};
+
+inline constexpr uint64_t kFuzzElements = [] {
+  uint64_t elements = 0;
+  for (const FuzzLayer& layer : kFuzzLayers) {
+    elements += layer.elements;
+  }
+  return elements;
+}();
 
 BucketShape fuzz_shape();
 std::vector<CodecSettings> fuzz_settings(bool warm);

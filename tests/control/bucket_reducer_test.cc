@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compress/codecs/codec.h"
 #include "config/options.h"
 
 namespace gradwire::control {
@@ -23,6 +24,15 @@ TEST(Policy, KnowsExactlyTheCodecsOfTheTable) {
   ASSERT_NE(option, nullptr);
   const auto names = compress::codec_names();
   EXPECT_TRUE(std::equal(names.begin(), names.end(), option->choices.begin(), option->choices.end()));
+}
+
+TEST(Policy, LetsEveryCodecThatSumsStandInForAnother) {
+  const auto* const option = config::find_option("plan.codecs");
+  ASSERT_NE(option, nullptr);
+  for (const compress::CodecRow& row : compress::codec_table()) {
+    const bool sums = row.kind == compress::CodecKind::kHop && row.name != "none";
+    EXPECT_EQ(std::ranges::find(option->choices, row.name) != option->choices.end(), sums) << row.name;
+  }
 }
 
 TEST(Policy, OfEveryCodecMakesAReducerOfThatName) {

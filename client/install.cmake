@@ -16,6 +16,20 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/gradwire-config-version.cmake
         DESTINATION ${gradwire_cmake_dir})
 
+# By where the file lies, so that it holds for whatever prefix is named when it is installed.
+set(gradwire_pc_prefix ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  file(RELATIVE_PATH up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" up "${up}")
+  set(gradwire_pc_prefix "\${pcfiledir}/${up}")
+endif()
+foreach(kind LIB INCLUDE)
+  string(TOLOWER ${kind} name)
+  set(gradwire_pc_${name}dir "\${prefix}/${CMAKE_INSTALL_${kind}DIR}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${kind}DIR}")
+    set(gradwire_pc_${name}dir ${CMAKE_INSTALL_${kind}DIR})
+  endif()
+endforeach()
 configure_file(gradwire.pc.in ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gradwire.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

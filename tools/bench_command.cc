@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/options.h"
 #include "tools/bench/bench.h"
 #include "tools/commands.h"
 #include "tools/format.h"
@@ -51,6 +52,14 @@ int run_bench(const BenchOptions& options) {
   return failures == 0 ? 0 : 1;
 }
 
+// Those of the policy, and what a bucket with several is called.
+std::vector<std::string> codecs_of_buckets() {
+  const auto choices = config::find_option("compression.codec")->choices;
+  std::vector<std::string> names(choices.begin(), choices.end());
+  names.emplace_back("mixed");
+  return names;
+}
+
 void parse_sizes(const std::vector<std::string>& texts, std::vector<uint64_t>* sizes) {
   sizes->clear();
   for (const std::string& text : texts) {
@@ -88,7 +97,7 @@ void add_bench_command(CLI::App& app, int* exit_code) {
       ->add_option("--codec", options->codec,
                    "Fail unless the daemons' policy gives this codec (it is their choice; see `gradwire run "
                    "--codec`)")
-      ->check(CLI::IsMember({"none", "l8", "lads", "laco", "mixed"}));
+      ->check(CLI::IsMember(codecs_of_buckets()));
   command->add_option("--iterations", options->iterations, "Measured operations of each size")
       ->check(CLI::Range(1u, kMostIterations))
       ->capture_default_str();
@@ -101,7 +110,9 @@ void add_bench_command(CLI::App& app, int* exit_code) {
   command->add_flag("--exact", options->exact, "Not as gradients: never compressed");
   command->add_flag_callback(
       "--verify", [options] { options->verify = true; },
-      "Check every result against a reference, and that all ranks have the same bits: it does so anyway");
+      "Check every result against a reference (int8, int4, onebit, sign: not that), and that all ranks have "
+      "the "
+      "same bits: it does so anyway");
   command->add_flag_callback(
       "--no-verify", [options] { options->verify = false; }, "Measure only");
   command->add_flag("--json", options->json, "Print JSON; names carry their units");

@@ -29,9 +29,9 @@ class RunBench(ClusterTest):
         return document["results"]
 
     def test_every_codec_on_two_nodes_with_two_ranks(self):
-        for codec in ("none", "l8", "lads", "laco"):
+        for codec in ("none", "fp16", "bf16", "l8", "int8", "int4", "onebit", "sign", "lads", "laco", "topk", "dropping"):
             with self.subTest(codec=codec):
-                results = self.bench(2, 2, "4,252,4KiB,262148,1MiB", "--iterations", "6", codec=codec)
+                results = self.bench(2, 2, "4,252,4KiB,262148,1MiB", "--iterations", "6", "--codec", codec, codec=codec)
                 self.assertEqual([result["codec"] for result in results], [codec] * 5)
 
     def test_every_codec_on_four_nodes(self):

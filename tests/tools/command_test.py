@@ -107,6 +107,10 @@ class Usage(Base):
         self.assertEqual(done.returncode, 3)
         self.assertEqual(json.loads(done.stdout)["daemons"][0]["state"], "absent")
 
+    def test_bench_knows_every_codec(self):
+        for codec in ("none", "fp16", "sign", "dropping", "mixed"):
+            self.assertEqual(self.gradwire("bench", "--codec", codec).returncode, 1, codec)  # there is no daemon
+
     def test_bench_without_a_daemon_says_so(self):
         self.environment.update(GRADWIRE_SOCKET=str(self.folder / "none.sock"), RANK="0", WORLD_SIZE="1")
         done = self.gradwire("bench")

@@ -146,6 +146,8 @@ TEST(Bench, ReportsSayWhatIsWrong) {
   result.timing.median_s = 1e-3;
   result.verified = true;
   EXPECT_THAT(bench_table({result}, {0, 4, 2}), testing::HasSubstr("yes"));
+  result.by_value = false;
+  EXPECT_THAT(bench_table({result}, {0, 4, 2}), testing::HasSubstr("same bits"));
   result.failures = 2;
   EXPECT_THAT(bench_table({result}, {0, 4, 2}), testing::HasSubstr("WRONG (2)"));
   const auto json = bench_json({result}, {0, 4, 2}, {});

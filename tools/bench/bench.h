@@ -36,6 +36,7 @@ struct BenchResult {
   Timing timing;                                                     // of the slowest rank in each iteration
   double raw_bytes_per_operation = 0, wire_bytes_per_operation = 0;  // sent by rank 0's node
   bool verified = false;
+  bool by_value = true;   // false: only that all ranks have the same bits
   uint64_t failures = 0;  // checks that failed, over all ranks
 };
 

@@ -48,7 +48,9 @@ std::string bench_table(const std::vector<BenchResult>& results, const BenchPlac
     const auto wire = static_cast<uint64_t>(result.wire_bytes_per_operation);
     std::string verified = "-";
     if (result.verified) {
-      verified = result.failures == 0 ? "yes" : "WRONG (" + std::to_string(result.failures) + ")";
+      verified = result.failures != 0 ? "WRONG (" + std::to_string(result.failures) + ")"
+                 : result.by_value    ? "yes"
+                                      : "same bits";
     }
     table.add_row(
         {format_bytes(result.bytes), printable(result.codec), std::to_string(result.iterations),

@@ -19,11 +19,6 @@ uint64_t since(uint64_t now_ns, uint64_t then_ns) {
   return now_ns > then_ns ? now_ns - then_ns : 0;
 }
 
-const JobCounters* find_job(const CountersPage& page, uint64_t id) {
-  const auto found = std::ranges::find(page.jobs, id, &JobCounters::id);
-  return found == page.jobs.end() ? nullptr : &*found;
-}
-
 std::vector<std::string> degradations(const CountersPage& page, uint64_t now_ns) {
   std::vector<std::string> reasons;
   for (const JobCounters& job : page.jobs) {
@@ -36,10 +31,7 @@ std::vector<std::string> degradations(const CountersPage& page, uint64_t now_ns)
     }
   }
   for (const PeerCounters& peer : page.peers) {
-    const JobCounters* job = find_job(page, peer.job);
-    const bool over = job != nullptr && (job->state == layout::JobState::kEnded ||
-                                         job->state == layout::JobState::kAborted);  // whose cause is told
-    if (peer.state == layout::PeerState::kLost && !over) {
+    if (peer.state == layout::PeerState::kLost && !is_over(page, peer.job)) {  // else the job's cause is told
       reasons.push_back("node " + peer.node + " at " + peer.address + " was lost");
     }
   }

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "client/layout/session_layout.h"
 #include "tools/format.h"
 #include "tools/status.h"
@@ -13,12 +15,8 @@ std::string mean(uint64_t total_ns, uint64_t count) {
 }
 
 std::string job_name(const CountersPage& page, uint64_t id) {
-  for (const JobCounters& job : page.jobs) {
-    if (job.id == id) {
-      return printable(job.name);
-    }
-  }
-  return std::string("#").append(std::to_string(id));
+  const JobCounters* const job = find_job(page, id);
+  return job != nullptr ? printable(job->name) : std::string("#").append(std::to_string(id));
 }
 
 std::string torn_mark(bool torn) {
@@ -113,6 +111,11 @@ std::string buckets_table(const CountersPage& page, size_t most) {
   return table.empty() ? "" : table.render("  ") + more;
 }
 
+// With its sign: a plan may have cost time.
+std::string saved(int64_t ns) {
+  return (ns < 0 ? "-" : "") + format_duration_ns(std::abs(static_cast<double>(ns)));
+}
+
 // Of buckets for which there was something to choose.
 std::string plans_table(const CountersPage& page, size_t most) {
   Table table({{"PLAN OF"},
@@ -131,10 +134,16 @@ std::string plans_table(const CountersPage& page, size_t most) {
     table.add_row({torn_mark(bucket.torn) + printable(bucket.name), job_name(page, bucket.job),
                    printable(bucket.plan), format_duration_ns(static_cast<double>(bucket.expected_ns)),
                    mean(bucket.plan_total_ns, bucket.plan_operations),
-                   format_duration_ns(static_cast<double>(bucket.exact_ns)),
-                   std::to_string(bucket.saved_ns / 1000) + " us"});
+                   format_duration_ns(static_cast<double>(bucket.exact_ns)), saved(bucket.saved_ns)});
   }
   return table.empty() ? "" : table.render("  ");
+}
+
+// Where the job ended in order, nobody is missed.
+std::string peer_state(const CountersPage& page, const PeerCounters& peer) {
+  const JobCounters* const job = find_job(page, peer.job);
+  const bool in_order = job != nullptr && job->state == layout::JobState::kEnded;
+  return in_order && peer.state == layout::PeerState::kGone ? "left" : std::string(name_of(peer.state));
 }
 
 std::string peers_table(const CountersPage& page, uint64_t now_ns) {
@@ -142,7 +151,7 @@ std::string peers_table(const CountersPage& page, uint64_t now_ns) {
   for (const PeerCounters& peer : page.peers) {
     const uint64_t age = now_ns > peer.heartbeat_ns ? now_ns - peer.heartbeat_ns : 1;
     table.add_row({torn_mark(peer.torn) + printable(peer.node), job_name(page, peer.job),
-                   std::string(name_of(peer.state)), printable(peer.ranks), printable(peer.address),
+                   peer_state(page, peer), printable(peer.ranks), printable(peer.address),
                    printable(peer.path),
                    peer.heartbeat_ns == 0 ? "-" : format_duration_ns(static_cast<double>(age)) + " ago"});
   }
@@ -162,12 +171,15 @@ std::string headline(const DaemonReport& report) {
          format_age(report.uptime_s) + ", " + printable(report.runtime_dir) + ")\n";
 }
 
+// What is there now: the records of a job that is over stay as they were, its memory does not.
 std::string residual_line(const CountersPage& page) {
   uint64_t bytes = 0;
   size_t buckets = 0;
   for (const BucketCounters& bucket : page.buckets) {
-    bytes += bucket.residual_bytes;
-    buckets += bucket.residual_bytes == 0 ? 0 : 1;
+    if (bucket.residual_bytes != 0 && !is_over(page, bucket.job)) {
+      bytes += bucket.residual_bytes;
+      ++buckets;
+    }
   }
   return buckets == 0 ? std::string()
                       : "  holds " + format_bytes(bytes) + " of residuals of " + std::to_string(buckets) +

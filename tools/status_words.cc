@@ -1,5 +1,7 @@
 #include "tools/status_words.h"
 
+#include <algorithm>
+
 #include "client/layout/session_layout.h"
 
 namespace gradwire::tools {
@@ -54,6 +56,17 @@ uint64_t dtype_bytes(uint32_t dtype) {
 uint64_t bucket_bytes(const BucketCounters& bucket) {
   const uint64_t bytes = dtype_bytes(bucket.dtype);
   return bytes != 0 && bucket.elements > UINT64_MAX / bytes ? UINT64_MAX : bucket.elements * bytes;
+}
+
+const JobCounters* find_job(const CountersPage& page, uint64_t id) {
+  const auto found = std::ranges::find(page.jobs, id, &JobCounters::id);
+  return found == page.jobs.end() ? nullptr : &*found;
+}
+
+bool is_over(const CountersPage& page, uint64_t job) {
+  const JobCounters* const found = find_job(page, job);
+  return found != nullptr &&
+         (found->state == layout::JobState::kEnded || found->state == layout::JobState::kAborted);
 }
 
 std::string node_name(const CountersPage& page, uint64_t job, uint32_t node_index) {

@@ -23,6 +23,11 @@ std::string_view operation_name(uint32_t operation);
 // Bytes of the bucket's elements; 0 where the type is unknown. Never overflows.
 uint64_t bucket_bytes(const BucketCounters& bucket);
 
+const JobCounters* find_job(const CountersPage& page, uint64_t id);  // null: the page has none of that number
+// Whether the job has ended or was aborted: its records are of its last moment. False of a job that is not
+// there.
+bool is_over(const CountersPage& page, uint64_t job);
+
 // The name of a node of a job; empty if the page has none.
 std::string node_name(const CountersPage& page, uint64_t job, uint32_t node_index);
 

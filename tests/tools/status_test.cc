@@ -224,7 +224,7 @@ TEST(Status, PlansAreShownWhereTheyWereMeasured) {
   EXPECT_DOUBLE_EQ(shown["plan_seen_mean_seconds"], 0.002);
   EXPECT_EQ(shown["saved_microseconds"], -14'000) << "it may have cost time";
   EXPECT_THAT(to_table({report_of(page)}, monotonic_ns()),
-              testing::AllOf(HasSubstr("PLAN OF"), HasSubstr("laco by direct"), HasSubstr("-14000 us")));
+              testing::AllOf(HasSubstr("PLAN OF"), HasSubstr("laco by direct"), HasSubstr("-14.0 ms")));
 }
 
 TEST(Status, JsonCarriesUnitsAndASchemaVersion) {
@@ -272,6 +272,24 @@ TEST(Status, TheTableShowsEveryTableAndNoControlCharacters) {
   }
   EXPECT_THAT(table, Not(HasSubstr("\x1b")));
   EXPECT_THAT(table, HasSubstr("tr?[31main?"));
+}
+
+TEST(Status, AJobThatIsOverHoldsNothingAndItsPeersHaveLeftOrAreGone) {
+  SyntheticPage page;
+  page.fill();
+  page.bucket(0).residual_bytes = 5 << 20;
+  page.peer(0).state = static_cast<uint32_t>(layout::PeerState::kGone);
+  const auto table = [&](layout::JobState state) {
+    page.job(0).state = static_cast<uint32_t>(state);
+    return to_table({report_of(page)}, monotonic_ns());
+  };
+  EXPECT_THAT(table(layout::JobState::kRunning), HasSubstr("holds 5.0 MiB of residuals of 1 bucket"));
+  const std::string ended = table(layout::JobState::kEnded);
+  EXPECT_THAT(ended, Not(HasSubstr("holds")));
+  EXPECT_THAT(ended, HasSubstr("train  left"));
+  const std::string aborted = table(layout::JobState::kAborted);
+  EXPECT_THAT(aborted, Not(HasSubstr("holds")));
+  EXPECT_THAT(aborted, HasSubstr("train  gone"));
 }
 
 TEST(Status, AnAbsentDaemonSaysWhatIsMissing) {

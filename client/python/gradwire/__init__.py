@@ -2,10 +2,10 @@
 
     with gradwire.Job() as job:                        # who we are comes from the launcher
         bucket = job.bucket("b", [("weight", 1000)])   # the same on every rank
-        bucket.gradient[:] = ...                       # a memoryview; numpy.frombuffer(bucket.gradient, "f4") works
+        numpy.frombuffer(bucket.gradient, "f4")[:] = gradient
         bucket.allreduce("average")
         bucket.wait()
-        use(bucket.result)
+        average = numpy.frombuffer(bucket.result, "f4").copy()
 
 `gradwire.torch` has a communication hook for PyTorch's DistributedDataParallel.
 """

@@ -163,7 +163,7 @@ constexpr Option kOptions[] = {
      {},
      "5s",
      "",
-     "An operation that waits for so long is logged once, with the ranks that are missing.",
+     "An operation or a job's start that waits for so long is logged once, with the ranks that are missing.",
      FIELD(clocks.stall_warning)},
     {"clocks.residual_ttl",
      Type::kDuration,

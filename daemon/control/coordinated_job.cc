@@ -15,6 +15,7 @@ CoordinatedJob::CoordinatedJob(Scheduler& scheduler, const CoordinatorOptions& o
       hooks_(std::move(hooks)),
       forming_since_(scheduler.now()),
       deadline_(scheduler),
+      patience_(scheduler),
       grace_(scheduler) {}
 
 CoordinatedJob::~CoordinatedJob() = default;
@@ -306,6 +307,7 @@ void CoordinatedJob::lost(NodeKey key, const Status& why) {
 void CoordinatedJob::rank_withdrawn() {
   if (rank_node_.empty()) {
     deadline_.stop();
+    patience_.stop();
   }
   if (nodes_.empty()) {
     state_ = State::kOver;
@@ -326,6 +328,7 @@ void CoordinatedJob::end(const Status& cause, bool again) {
   const auto self = shared_from_this();
   state_ = State::kOver;
   deadline_.stop();
+  patience_.stop();
   grace_.stop();
   if (planner_) {
     planner_->stop();

@@ -27,6 +27,7 @@ struct CoordinatorOptions {
   Json policy;                                      // handed out with every bucket
   std::function<std::string(size_t bytes)> random;  // for the epochs' keys
   config::PlanOptions plan{};
+  Nanoseconds stall_warning{};  // ranks that a job lacks for so long are told; 0: never
 };
 
 using NodeKey = uint64_t;  // a member's connection, never reused
@@ -99,6 +100,9 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   void end(const Status& cause, bool again);
   void broadcast(const Json& document);
   void expire();
+  void tell_missing();
+  std::string missing_ranks() const;  // "ranks 1,3 of 4"
+  std::string present_ranks() const;  // "node a (rank 0), node b (rank 2)"
   void start_epoch();
   void make_parts();
   std::optional<Past> merged_past() const;
@@ -129,7 +133,9 @@ class CoordinatedJob : public std::enable_shared_from_this<CoordinatedJob> {
   std::set<uint32_t> left_;
   Nanoseconds join_deadline_{};
   Nanoseconds forming_since_{};
+  bool told_missing_ = false;
   Timer deadline_;  // of joining and of connecting
+  Timer patience_;  // with ranks that do not join
   Timer grace_;     // a cause from the data path waits for a better one
   std::unique_ptr<BucketRounds> rounds_;
   std::unique_ptr<StallWatch> stalls_;

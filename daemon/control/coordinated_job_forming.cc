@@ -3,6 +3,7 @@
 
 #include "daemon/control/coordinated_job.h"
 #include "daemon/control/job_planner.h"
+#include "daemon/control/log.h"
 #include "daemon/control/pasts.h"
 
 namespace gradwire::control {
@@ -58,28 +59,45 @@ void CoordinatedJob::join(NodeKey key, const RankJoin& join) {
   }
   if (rank_node_.size() == world_) {
     start_epoch();
+  } else if (!patience_.running() && !told_missing_ && options_.stall_warning.count() > 0) {
+    patience_.start(options_.stall_warning, [this] { tell_missing(); });
   }
+}
+
+std::string CoordinatedJob::missing_ranks() const {
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 0; rank < world_; ++rank) {
+    if (!rank_node_.contains(rank)) {
+      missing.push_back(rank);
+    }
+  }
+  return (missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) + " of " + std::to_string(world_);
+}
+
+std::string CoordinatedJob::present_ranks() const {
+  std::string present;
+  for (const auto& [key, node] : nodes_) {
+    if (!node.ranks.empty()) {
+      present += (present.empty() ? "" : ", ") + describe_node(node.info.name, ranks_of(node));
+    }
+  }
+  return present;
+}
+
+void CoordinatedJob::tell_missing() {
+  told_missing_ = true;
+  log_warning("ranks_missing", {{"job", identity_.name},
+                                {"run", identity_.run_id},
+                                {"missing", missing_ranks()},
+                                {"present", present_ranks()}});
 }
 
 void CoordinatedJob::expire() {
   if (state_ == State::kForming) {
-    std::vector<uint32_t> missing;
-    for (uint32_t rank = 0; rank < world_; ++rank) {
-      if (!rank_node_.contains(rank)) {
-        missing.push_back(rank);
-      }
-    }
-    std::string present;
-    for (const auto& [key, node] : nodes_) {
-      if (!node.ranks.empty()) {
-        present += (present.empty() ? "" : ", ") + describe_node(node.info.name, ranks_of(node));
-      }
-    }
     const std::string refusals = hooks_.refusals(forming_since_);
-    abort(Status(Code::kDeadlineExceeded,
-                 describe(identity_) + ": rank" + (missing.size() == 1 ? " " : "s ") + list_ranks(missing) +
-                     " of " + std::to_string(world_) + " did not join in time; there are " + present +
-                     (refusals.empty() ? "" : "; refused meanwhile: " + refusals)));
+    abort(Status(Code::kDeadlineExceeded, describe(identity_) + ": " + missing_ranks() +
+                                              " did not join in time; there are " + present_ranks() +
+                                              (refusals.empty() ? "" : "; refused meanwhile: " + refusals)));
     return;
   }
   std::string silent;
@@ -108,6 +126,7 @@ void CoordinatedJob::start_epoch() {
     return nodes_.at(a).ranks.begin()->first < nodes_.at(b).ranks.begin()->first;
   });
   state_ = State::kConnecting;
+  patience_.stop();
   for (uint32_t index = 0; index < order_.size(); ++index) {
     nodes_.at(order_[index]).index = index;
   }

@@ -198,7 +198,8 @@ void Daemon::start_control() {
   coordinator_ = std::make_unique<Coordinator>(
       scheduler_,
       CoordinatorOptions{node_->self, config_.clocks.peer_timeout, config_.clocks.operation_timeout,
-                         config::policy_to_json(config_.compression), random_bytes, config_.plan});
+                         config::policy_to_json(config_.compression), random_bytes, config_.plan,
+                         config_.clocks.stall_warning});
   members_ =
       std::make_unique<Members>(*node_, Members::Hooks{[this](const JobFacts& facts) { job_ends(facts); }});
   publish_timer_ = std::make_unique<Timer>(scheduler_);

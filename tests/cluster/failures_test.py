@@ -129,6 +129,9 @@ class Absence(ClusterTest):
         cluster = Cluster(self, 2, SHORT)
         started = time.monotonic()
         ranks = cluster.start(["join"], 2, ranks=[0, 1, 2])
+        line = cluster.daemons[0].wait_log("event=ranks_missing", OPERATION_TIMEOUT + SLACK)
+        self.assertIn('missing="rank 3 of 4"', line)
+        self.assertIn("(rank 2)", line)
         self.expect_errors(ranks, OPERATION_TIMEOUT + SLACK, ("timeout", "aborted"), r"rank 3\b")
         self.assertGreater(time.monotonic() - started, OPERATION_TIMEOUT - 0.5)
 

@@ -162,7 +162,7 @@ def bars(task, rows):
     check.within("laco 1%", 0.35, 70)
     check.within("laco 1%, direct", 0.35, 70)
     check.within("laco 1%, brief warm start", 0.5, 100)
-    check.within("laco 0.8%, brief warm start", 0.5, 100)
+    check.within("laco 0.75%, brief warm start", 0.5, 100)
     check.within("laco 0.1%", 0.8)
     check.against_sign("laco 1%")
     check.against_dropping("laco 1%")

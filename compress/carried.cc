@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/base/loss_scale.h"
 #include "config/base/scramble.h"
 
 namespace gradwire::compress {
@@ -29,7 +30,7 @@ std::span<const float> run_of(const LayerState& state, const LayerValues& values
 }
 
 bool makes_sense(const LayerState& state) {
-  if (!(state.scale > 0 && std::isfinite(state.scale))) {
+  if (!is_loss_scale(state.scale)) {
     return false;
   }
   for (const LayerValues* values : {&state.residual, &state.velocity}) {

@@ -10,6 +10,7 @@
 #include "compress/accumulate.h"
 #include "compress/codecs/random_bits.h"
 #include "compress/raw_kernels.h"
+#include "config/base/loss_scale.h"
 
 namespace gradwire::compress {
 namespace {
@@ -63,9 +64,8 @@ Status Compressor::begin(const OperationSettings& settings) {
   if (settings.ranks < 1) {
     return {Code::kInvalidArgument, "an operation needs at least 1 rank, not 0"};
   }
-  if (!(settings.scale > 0) || !std::isfinite(settings.scale)) {
-    return {Code::kInvalidArgument,
-            "scale " + std::to_string(settings.scale) + " is not a positive finite number"};
+  if (!is_loss_scale(settings.scale)) {
+    return {Code::kInvalidArgument, "the scale " + not_a_loss_scale(settings.scale)};
   }
   collected_.clear();
   scale_ = settings.scale;

@@ -11,6 +11,7 @@
 #include "compress/crc32c.h"
 #include "compress/state_format.h"
 #include "compress/state_layout.h"
+#include "config/base/loss_scale.h"
 #include "config/base/one_line.h"
 
 namespace gradwire::compress {
@@ -54,11 +55,10 @@ bool makes_sense(const LayerState& layer) {
     }
     elements += piece.elements;
   }
-  return layer.scale > 0 && std::isfinite(layer.scale) && is_measure(layer.alpha) &&
-         is_measure(layer.mean_square) && is_measure(layer.squares) && is_measure(layer.threshold) &&
-         is_measure(layer.dispersion) && layer.dispersion <= 1 && is_measure(layer.aimed) &&
-         layer.aimed < 1 && layer.operations <= layout::kMaxOperations &&
-         (layer.pieces.empty() || elements == layer.elements);
+  return is_loss_scale(layer.scale) && is_measure(layer.alpha) && is_measure(layer.mean_square) &&
+         is_measure(layer.squares) && is_measure(layer.threshold) && is_measure(layer.dispersion) &&
+         layer.dispersion <= 1 && is_measure(layer.aimed) && layer.aimed < 1 &&
+         layer.operations <= layout::kMaxOperations && (layer.pieces.empty() || elements == layer.elements);
 }
 
 std::string hex(uint32_t value) {

@@ -2,12 +2,12 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 
 #include "client/src/error.h"
 #include "client/src/job.h"
 #include "client/src/text.h"
+#include "config/base/loss_scale.h"
 
 namespace gradwire::client {
 namespace {
@@ -26,9 +26,10 @@ gw_status check_operation(const gw_bucket* bucket, gw_reduce_op op, double scale
     return fail(GW_ERR_INVALID,
                 say("bucket ", bucket->name, ": reduce operation ", int{op}, " does not exist"));
   }
-  if (!std::isfinite(scale) || scale <= 0) {
-    return fail(GW_ERR_INVALID, say("bucket ", bucket->name, ": the scale is ", scale,
-                                    "; it must be a finite number above 0"));
+  if (!is_loss_scale(scale)) {
+    return fail(GW_ERR_INVALID,
+                say("bucket ", bucket->name, ": the scale ", not_a_loss_scale(scale),
+                    ": keep it there; a scaler raises it for as long as no gradient overflows"));
   }
   if (op == GW_AVERAGE && is_integer(bucket->dtype)) {
     return fail(GW_ERR_INVALID, say("bucket ", bucket->name,

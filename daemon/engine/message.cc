@@ -1,10 +1,11 @@
 #include "daemon/engine/message.h"
 
-#include <cmath>
+#include <bit>
 #include <cstring>
 #include <sstream>
 
 #include "client/layout/session_layout.h"
+#include "config/base/loss_scale.h"
 #include "daemon/engine/engine.h"
 
 namespace gradwire::engine {
@@ -138,9 +139,8 @@ std::string_view parse_message(std::span<const std::byte> header, size_t payload
   if (out->reduce_op >= kReduceOps || out->dtype >= kDtypes) {
     return "the reduction or the element type is unknown";
   }
-  const double scale = std::bit_cast<double>(out->scale_bits);
-  if (!std::isfinite(scale) || scale <= 0) {
-    return "the scale is not a positive number";
+  if (!is_loss_scale(std::bit_cast<double>(out->scale_bits))) {
+    return "the scale is not from 2^-60 to 2^60";
   }
   if (out->sequence == 0) {
     return "the sequence number is 0";

@@ -2,9 +2,9 @@
 // that breaks the rules ends its own job, nobody else's.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "client/include/gradwire/gradwire.h"
+#include "config/base/loss_scale.h"
 #include "daemon/engine/bell.h"
 #include "daemon/engine/collectives.h"
 #include "daemon/engine/core.h"
@@ -108,9 +108,8 @@ Status Core::check(const Job& job, uint32_t local, const layout::Submission& sub
                                               std::to_string(target.spec.elements) +
                                               " elements into shards: pad its last layer to a multiple");
   }
-  if (!std::isfinite(submission.scale) || !(submission.scale > 0)) {
-    return Status(Code::kInvalidArgument,
-                  what() + "scale " + std::to_string(submission.scale) + " is not a positive number");
+  if (!is_loss_scale(submission.scale)) {
+    return Status(Code::kInvalidArgument, what() + "the scale " + not_a_loss_scale(submission.scale));
   }
   if (broadcast ? submission.root >= job.spec.rank_node.size() : submission.root != 0) {
     return Status(Code::kInvalidArgument,

@@ -131,7 +131,8 @@ TEST(Operations, AFlushIsAnAllreduceWithItsFlag) {
   EXPECT_EQ(daemon.submission_flags(), (std::vector<uint8_t>{0, 1, 1, 0}));
   expect({gw_flush(bucket, GW_MAX), gw_last_error()}, GW_ERR_UNSUPPORTED, "without GW_BUCKET_GRADIENT");
   expect({gw_flush(bucket, 9), gw_last_error()}, GW_ERR_INVALID, "reduce operation 9");
-  expect({gw_flush_scaled(bucket, GW_SUM, 0), gw_last_error()}, GW_ERR_INVALID, "the scale is 0");
+  expect({gw_flush_scaled(bucket, GW_SUM, 0), gw_last_error()}, GW_ERR_INVALID,
+         "the scale 0 is not from 2^-60");
   gw_bucket* exact = exact_bucket(job, 6, GW_INT32);
   EXPECT_EQ(finish(exact, gw_flush(exact, GW_MAX)), GW_OK) << gw_last_error();
   EXPECT_EQ(gw_leave(job), GW_OK);

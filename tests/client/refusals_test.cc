@@ -160,9 +160,11 @@ TEST(BucketFailure, ArgumentsAreCheckedWithASentence) {
   EXPECT_EQ(gw_bucket_elements(bucket), 0u);
   EXPECT_NE(gw_bucket_gradient(bucket), nullptr);
   EXPECT_EQ(gw_allreduce(bucket, 5), GW_ERR_INVALID);
-  for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+  for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL, 0x1p-61, 0x1p61, 5e-324}) {
     EXPECT_EQ(gw_allreduce_scaled(bucket, GW_SUM, scale), GW_ERR_INVALID);
   }
+  expect({gw_flush_scaled(bucket, GW_SUM, 1e-39), gw_last_error()}, GW_ERR_INVALID,
+         "bucket fine: the scale 1e-39 is not from 2^-60 to 2^60");
   EXPECT_EQ(gw_wait(bucket, 0, nullptr), GW_ERR_INVALID);
   EXPECT_EQ(gw_leave(job), GW_OK);
 }

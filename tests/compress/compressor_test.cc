@@ -137,6 +137,22 @@ TEST_P(EveryCodec, AChangeOfScaleCarriesTheResidualAlong) {
   }
 }
 
+// From one end of the range to the other the ratio is still a float's, and what is kept stays finite.
+TEST_P(EveryCodec, TheSmallestAndTheLargestScaleFollowOneAnother) {
+  const BucketShape shape = shape_of({3000, 100}, 2);
+  LoopbackRing ring = compressed_ring(shape, codec(GetParam(), 0.05));
+  RingBuffers buffers(shape, 1);
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal;
+  for (const float scale : {0x1p-60F, 0x1p60F, 1.0F, 0x1p-60F, 1.0F, 0x1p60F, 0x1p-60F}) {
+    buffers.fill([&] { return normal(random) * scale; });
+    run_step(ring, buffers, static_cast<double>(scale));
+    for (const float sum : buffers.results[0]) {
+      ASSERT_TRUE(std::abs(sum) < 100 * scale) << sum << " at " << scale;
+    }
+  }
+}
+
 TEST_P(EveryCodec, StatsFollowTheCommit) {
   const BucketShape shape = shape_of({6000, 10}, 2);
   LoopbackRing ring = compressed_ring(shape, codec(GetParam(), 0.05));
@@ -306,6 +322,9 @@ TEST(Compressor, RefusesOperationsItDoesNotOffer) {
   EXPECT_EQ(reducer.begin(operation(ReduceOp::kSum, 0)).code(), Code::kInvalidArgument);
   EXPECT_EQ(reducer.begin(operation(ReduceOp::kSum, 1, 0.0)).code(), Code::kInvalidArgument);
   EXPECT_EQ(reducer.begin(operation(ReduceOp::kSum, 1, HUGE_VAL)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(reducer.begin(operation(ReduceOp::kSum, 1, 1e-39)).message(),
+            "the scale 1e-39 is not from 2^-60 to 2^60 (8.7e-19 to 1.2e+18)");
+  EXPECT_EQ(reducer.begin(operation(ReduceOp::kSum, 1, 0x1p61)).code(), Code::kInvalidArgument);
   EXPECT_TRUE(reducer.begin(operation(ReduceOp::kSum, 1, 65536.0)).ok());
 }
 

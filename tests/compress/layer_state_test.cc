@@ -254,6 +254,8 @@ TEST(LayerState, WhatMakesNoSenseIsIgnoredLayerByLayer) {
       with([](LayerState& s) { s.scale = -1; }),
       with([](LayerState& s) { s.scale = NAN; }),
       with([](LayerState& s) { s.scale = HUGE_VAL; }),
+      with([](LayerState& s) { s.scale = 5e-324; }),
+      with([](LayerState& s) { s.scale = 1e30; }),
       state_of("a", nan),
       state_of("a", infinite),
   };
@@ -268,8 +270,8 @@ TEST(LayerState, WhatMakesNoSenseIsIgnoredLayerByLayer) {
 
 TEST(LayerState, AResidualThatAnotherScaleWouldOverflowStartsAtZero) {
   auto reducer = compressor({{"a", 3000}, {"b", 100}}, codec("laco"));
-  const std::vector<LayerState> state = {state_of("a", std::vector<float>(3000, 1.0F), 1e300),
-                                         state_of("b", std::vector<float>(100, 7.0F), 1e-300)};
+  const std::vector<LayerState> state = {state_of("a", std::vector<float>(3000, 1.0F), 0x1p60),
+                                         state_of("b", std::vector<float>(100, 700.0F), 0x1p-60)};
   EXPECT_EQ(reducer->restore_state(state), 1U);
   EXPECT_EQ(reducer->residual()[0], 1.0F);
   EXPECT_EQ(reducer->residual()[3050], 0.0F);

@@ -113,6 +113,8 @@ TEST(StateDamage, NumbersThatMakeNoSenseAreRefusedUnderGoodChecksums) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   refused([](LayerState& state) { state.scale = 0; });
   refused([&](LayerState& state) { state.scale = nan; });
+  refused([](LayerState& state) { state.scale = 0x1p-61; });
+  refused([](LayerState& state) { state.scale = 0x1p61; });
   refused([](LayerState& state) { state.alpha = -1; });
   refused([](LayerState& state) { state.threshold = -1; });
   refused([](LayerState& state) { state.dispersion = 1.1; });

@@ -111,6 +111,13 @@ TEST(Message, RefusesFieldsThatMakeNoSense) {
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(-1.0); }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(std::nan("")); }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(HUGE_VAL); }), "");
+  for (const int exponent : {-60, 60}) {
+    EXPECT_EQ(with([&](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(std::exp2(exponent)); }),
+              "");
+    EXPECT_NE(
+        with([&](MessageHeader& h) { h.scale_bits = std::bit_cast<uint64_t>(std::exp2(exponent * 1.01)); }),
+        "");
+  }
   EXPECT_NE(with([](MessageHeader& h) { h.flags = 8; }), "");
   EXPECT_NE(with([](MessageHeader& h) { h.payload_bytes = 63; }), "");
 }

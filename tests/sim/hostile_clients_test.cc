@@ -43,6 +43,20 @@ TEST(Hostile, RandomSubmissionsEndTheirJobAndNoOther) {
   }
 }
 
+TEST(Hostile, AScaleOutsideItsRangeEndsTheJobAndIsNamed) {
+  for (const auto& [scale, text] : {std::pair(5e-324, "scale 4.94065645841247e-324 is"),
+                                    std::pair(0x1p61, "scale 2.30584300921369e+18 is")}) {
+    Cluster cluster(jittery_cluster_of(1, 1, 1));
+    cluster.add_bucket(1, bucket_of(100));
+    layout::Submission hostile = cluster.submission(0, 1, Request{});
+    hostile.scale = scale;
+    cluster.submit_raw(0, hostile);
+    cluster.run_until([&] { return !cluster.failure().ok(); }, kSecond);
+    EXPECT_THAT(cluster.failure().message(),
+                testing::AllOf(HasSubstr("rank 0"), HasSubstr(text), HasSubstr("not from 2^-60 to 2^60")));
+  }
+}
+
 TEST(Hostile, CountersThatMakeNoSenseEndTheJob) {
   for (const bool submissions : {true, false}) {
     Cluster cluster(jittery_cluster_of(2, 2, 1));

@@ -150,7 +150,8 @@ GW_API const char* gw_bucket_codec(const gw_bucket* bucket);
 
 /* Asynchronous operations; one in flight a bucket. gw_wait ends them. */
 GW_API gw_status gw_allreduce(gw_bucket* bucket, gw_reduce_op op);
-/* The same with the step's loss scale (> 0, equal on all ranks): residuals follow a change of it. */
+/* The same with the step's loss scale, equal on all ranks and from 2^-60 to 2^60, else GW_ERR_INVALID:
+ * residuals follow a change of it. */
 GW_API gw_status gw_allreduce_scaled(gw_bucket* bucket, gw_reduce_op op, double scale);
 /* An allreduce that sends every layer densely, so that next to nothing stays in the residuals: nothing at all
  * of layers whose codec sends values as they are, a dense quantisation's error of the others. For the moments

@@ -128,7 +128,7 @@ class Bucket:
         return view if form is None or self.bytes == 0 else view.cast(form)
 
     def allreduce(self, op="average", scale=1.0):
-        """Starts an operation; `scale` is the step's loss scale, equal on all ranks."""
+        """Starts an operation; `scale` is the step's loss scale, equal on all ranks, from 2^-60 to 2^60."""
         self._submit("gw_allreduce_scaled", _choice(REDUCE_OPS, op, "reduce operation"), scale)
 
     def flush(self, op="average", scale=1.0):

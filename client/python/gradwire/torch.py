@@ -84,8 +84,8 @@ class DDPState:
     through). view: return the read-only result memory instead of writing the average back into DDP's buffer;
     saves a copy, but a hook chained behind, or gradient clipping before the copy, must not write to it.
     exact: never compress. scale: a callable that gives the step's loss scale, equal on all ranks (for example
-    GradScaler.get_scale), so that residuals follow its changes. prefix: of the buckets' names; models that
-    share a job need different ones.
+    GradScaler.get_scale), so that residuals follow its changes; from 2^-60 to 2^60. prefix: of the buckets'
+    names; models that share a job need different ones.
 
     A gradient that is not finite on some rank arrives as NaN on all, where a GradScaler sees it and skips.
 

@@ -71,8 +71,11 @@ Result<std::string> parse_text(const Option& option, std::string_view text) {
     return std::string(text);
   }
   if (option.type == Type::kCodecs) {
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::string_view name = rest.substr(0, rest.find(','));
+    for (size_t at = 0; !text.empty() && at <= text.size();) {
+      const std::string_view name = text.substr(at, text.find(',', at) - at);
+      if (name.empty()) {
+        return wrong("has a comma without a codec before or behind it");
+      }
       if (name == "none") {
         return wrong("holds 'none': whether buckets go exactly is plan.bypass's");
       }
@@ -84,7 +87,7 @@ Result<std::string> parse_text(const Option& option, std::string_view text) {
       if (std::ranges::find(option.choices, name) == option.choices.end()) {
         return wrong("holds '" + std::string(name) + "', which is no codec");
       }
-      rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+      at += name.size() + 1;
     }
   }
   if (option.type == Type::kAddress) {

@@ -61,6 +61,17 @@ TEST_F(Errors, WhatStandsInForNoOtherCodecIsRefused) {
   EXPECT_EQ(error("plan: {codecs: \"l8,fp16\"}"), "");
 }
 
+TEST_F(Errors, CommasWithoutACodecAreRefusedWhereverTheyAre) {
+  for (const std::string list : {",", "l8,", ",l8", "l8,,fp16"}) {
+    EXPECT_EQ(
+        error("plan: {codecs: \"" + list + "\"}"),
+        "FILE:1:16: plan.codecs: '" + list +
+            "' has a comma without a codec before or behind it; allowed \"\" or of fp16, bf16, l8, int8, "
+            "int4, onebit, lads, laco, topk or dropping, separated by commas; write for example l8,fp16");
+  }
+  EXPECT_EQ(error("plan: {codecs: \"\"}"), "");
+}
+
 TEST_F(Errors, NumbersThatLookOctalAreRefused) {
   EXPECT_EQ(
       error("peers: {port: 010}"),

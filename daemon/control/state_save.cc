@@ -1,6 +1,7 @@
 #include "daemon/control/state_save.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "daemon/control/manifest.h"
@@ -20,6 +21,10 @@ Status moved_on(const std::string& bucket) {
       Code::kUnavailable,
       "an operation of " + bucket_text(bucket) +
           " has run while its state was being saved: save when all operations have been waited for");
+}
+
+uint64_t section_bytes(const std::string& bucket) {
+  return sizeof(compress::StateSection) + bucket.size();
 }
 
 // The engine's own words for a bucket that is not there have numbers only.
@@ -51,10 +56,31 @@ void StateSave::open(const Opened& done) {
                                  done(status);
                                  return;
                                }
-                               self.large_->sections = self.node_.residuals->copy(self.source_.identity);
-                               self.kept_ = self.large_->sections.size();
-                               self.describe(done);
+                               self.take_kept(done);
                              }));
+}
+
+void StateSave::take_kept(const Opened& done) {
+  large_->sections = node_.residuals->copy(source_.identity);
+  kept_ = large_->sections.size();
+  uint64_t bytes = 0;
+  for (const compress::StateSection& section : large_->sections) {
+    bytes += section_bytes(section.bucket) + description_bytes(section.layers);
+  }
+  if (const Status charged = charge(bytes, large_->charges); !charged.ok()) {
+    busy_ = false;
+    done(charged);
+    return;
+  }
+  describe(done);
+}
+
+Status StateSave::charge(uint64_t bytes, std::vector<QuotaLedger::Charge>& charges) {
+  auto charge = node_.quotas->charge_bytes(
+      source_.identity.uid, bytes, "what is known of the layers of a compression state", Holding::kSaving);
+  GRADWIRE_RETURN_IF_ERROR(charge.status());
+  charges.push_back(std::move(*charge));
+  return ok_status();
 }
 
 void StateSave::describe(const Opened& done) {
@@ -100,6 +126,13 @@ void StateSave::described(const std::shared_ptr<Live>& live, bool all, const Sta
     done(status.ok() ? moved_on(live->name) : named(status, live->name));
     return;
   }
+  // Turn by turn, so that what exceeds the quota is not made first.
+  const uint64_t bytes = description_bytes(live->layers) + (begun ? 0 : section_bytes(live->name));
+  if (const Status charged = charge(bytes, begun ? live_.back().charges : live->charges); !charged.ok()) {
+    busy_ = false;
+    done(charged);
+    return;
+  }
   if (begun) {
     auto& layers = live_.back().layers;
     std::move(live->layers.begin(), live->layers.end(), std::back_inserter(layers));
@@ -111,22 +144,12 @@ void StateSave::described(const std::shared_ptr<Live>& live, bool all, const Sta
 }
 
 void StateSave::write(const Opened& done) {
-  uint64_t bytes = 0;
   for (Live& live : live_) {
     large_->sections.push_back({live.name, std::move(live.layers)});
+    std::move(live.charges.begin(), live.charges.end(), std::back_inserter(large_->charges));
     live.layers.clear();
+    live.charges.clear();
   }
-  for (const compress::StateSection& section : large_->sections) {
-    bytes += sizeof(section) + section.bucket.size() + description_bytes(section.layers);
-  }
-  auto charge = node_.quotas->charge_bytes(
-      source_.identity.uid, bytes, "what is known of the layers of a compression state", Holding::kSaving);
-  if (!charge.ok()) {
-    busy_ = false;
-    done(charge.status());
-    return;
-  }
-  large_->charge = std::move(*charge);
   node_.workshop.run(
       [large = large_, origin = source_.origin] {
         large->writer = std::make_unique<compress::StateWriter>(origin, std::move(large->sections));

@@ -49,20 +49,23 @@ class StateSave : public std::enable_shared_from_this<StateSave> {
     const compress::BucketReducer* reducer = nullptr;  // to be told from another one only
     uint64_t operations = 0;                           // committed when it was described
     uint64_t floats = 0;                               // of residual and momentum
+    std::vector<QuotaLedger::Charge> charges;          // of the layers' descriptions
     std::vector<compress::LayerState> layers;
   };
   struct Copy {  // of one bucket's residual
     QuotaLedger::Charge charge;
     std::vector<float> values;  // go first
   };
-  struct Large {  // is freed in the workshop, its charge last
-    QuotaLedger::Charge charge;
+  struct Large {  // is freed in the workshop, its charges last
+    std::vector<QuotaLedger::Charge> charges;
     std::vector<compress::StateSection> sections;
     std::unique_ptr<compress::StateWriter> writer;
     std::shared_ptr<Copy> copy;
   };
   using Opened = Reply<std::shared_ptr<SharedMemory>>;
 
+  Status charge(uint64_t bytes, std::vector<QuotaLedger::Charge>& charges);
+  void take_kept(const Opened& done);
   void describe(const Opened& done);
   void described(const std::shared_ptr<Live>& live, bool all, const Status& status, const Opened& done);
   void write(const Opened& done);

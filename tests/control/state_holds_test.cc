@@ -63,6 +63,30 @@ TEST(StateTransfer, WhatASaveHoldsIsChargedAsLongAsItHoldsIt) {
   EXPECT_EQ(world.held(), world.node().residuals->kept_bytes()) << "the bucket's own, after the failure";
 }
 
+TEST(StateTransfer, WhatIsKnownOfLayersIsChargedBeforeMoreIsAskedFor) {
+  World world;
+  Trainer trainer(world, 0);
+  std::vector<std::pair<std::string, uint64_t>> layers;
+  for (int i = 0; i < 2000; ++i) {
+    layers.emplace_back("layer" + std::to_string(i), 1);
+  }
+  ASSERT_EQ(trainer.create("b0", layers)["type"], "bucket_created");
+  operate(*world.engine().buckets.at(1)->reducer, 2000);
+  const uint64_t held = world.held();
+  ASSERT_EQ(trainer.open("save")["type"], "state_opened");
+  EXPECT_GE(world.held(), held + 2000 * sizeof(compress::LayerState));
+  ASSERT_EQ(trainer.ask({{"type", "state_close"}})["type"], "ok");
+  trainer.unmap();
+  ASSERT_EQ(world.held(), held);
+  world.limit(held + 700 * (sizeof(compress::LayerState) + 9));
+  const int looks = world.engine().looks;
+  const Json answer = trainer.open("save");
+  EXPECT_EQ(answer["code"], "resource_exhausted") << answer;
+  EXPECT_THAT(answer.value("message", ""), HasSubstr("what is known of the layers"));
+  EXPECT_EQ(world.engine().looks, looks + 2) << "512 layers fit, 1,024 do not";
+  EXPECT_EQ(world.held(), held);
+}
+
 TEST(StateTransfer, IsFreedInTheWorkshopBeforeTheEndIsAnswered) {
   World world;
   Trainer trainer(world, 0);

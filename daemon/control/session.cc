@@ -88,6 +88,10 @@ void Session::document(const Json& document) {
     fail(0, fields.status());
     return;
   }
+  if (asking_ && type == "state_close" && !closing_) {
+    closing_ = id;
+    return;
+  }
   if (asking_) {
     fail(id, Status(Code::kInvalidArgument, "a request is outstanding; wait for its answer"));
     return;

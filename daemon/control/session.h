@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +58,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Answers to a transfer's end come when what it had is freed: the quota has room for what follows.
   void after_workshop(std::function<void(Session&)> then);
   void end_state();
+  void close_if_asked();
   void fail_state(uint64_t id, const Status& status);
   void fail(uint64_t id, const Status& status);
   Answer answer_ok(uint64_t id);
@@ -66,6 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
     return [weak = weak_from_this(), function](const auto& result) {
       if (const auto self = weak.lock(); self && !self->closed_) {
         function(*self, result);
+        self->close_if_asked();
       }
     };
   }
@@ -76,7 +79,8 @@ class Session : public std::enable_shared_from_this<Session> {
   int32_t pid_;
   Send send_;
   State state_ = State::kFresh;
-  bool asking_ = false;  // a request is outstanding
+  bool asking_ = false;              // a request is outstanding
+  std::optional<uint64_t> closing_;  // the state_close that waits for its answer
   bool closed_ = false;
   uint32_t rank_ = 0;
   const uint64_t number_ = ++node_.last_session;

@@ -31,8 +31,18 @@ void Session::after_workshop(std::function<void(Session&)> then) {
                        if (const auto self = weak.lock(); self && !self->closed_) {
                          self->asking_ = false;
                          then(*self);
+                         self->close_if_asked();
                        }
                      });
+}
+
+// A trainer that has stopped waiting for an answer lets go of the transfer: at once after that answer.
+void Session::close_if_asked() {
+  if (!asking_ && closing_) {
+    const uint64_t id = *closing_;
+    closing_.reset();
+    dispatch(id, "state_close", Json::object());
+  }
 }
 
 void Session::end_state() {

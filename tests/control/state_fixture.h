@@ -82,6 +82,7 @@ class Trainer {
   // Whether the last request was.
   bool answered() const { return !heard_.empty() && heard_.back().value("id", uint64_t{0}) == id_; }
   const Json& last() const { return heard_.back(); }
+  size_t heard() const { return heard_.size(); }
   Json create(const std::string& name, const std::vector<std::pair<std::string, uint64_t>>& layers,
               uint32_t flags = kBucketGradient) {
     return ask(

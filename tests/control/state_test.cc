@@ -208,6 +208,56 @@ TEST(StateTransfer, AHostileTrainerIsToldWhatIsWrong) {
   EXPECT_EQ(world.held(), 0u);
 }
 
+// As a trainer does whose wait has timed out.
+TEST(StateTransfer, ACloseWhileARequestIsOutstandingFollowsItsAnswer) {
+  World world;
+  Trainer trainer(world, 0);
+  ASSERT_EQ(trainer.create("b0", {{"w", kLarge}})["type"], "bucket_created");
+  operate(*world.engine().buckets.at(1)->reducer, kLarge);
+  const uint64_t held = world.held();
+  const Json next = {{"type", "state_next"}};
+  const Json open = {{"type", "state_open"}, {"direction", "save"}};
+  for (const Json& outstanding : {next, open}) {
+    ASSERT_EQ(trainer.open("save")["type"], "state_opened");
+    trainer.send(outstanding);
+    const size_t before = trainer.heard();
+    trainer.send({{"type", "state_close"}});
+    EXPECT_EQ(trainer.heard(), before);
+    world.scheduler.settle();
+    EXPECT_EQ(trainer.heard(), before + 2) << "both answers";
+    EXPECT_TRUE(trainer.answered());
+    EXPECT_EQ(trainer.last()["type"], "ok") << trainer.last();
+    EXPECT_LE(world.held(), held + kWindow) << "but for the window that is mapped";
+    EXPECT_EQ(trainer.ask(next)["type"], "error");
+  }
+  trainer.send(open);
+  trainer.send({{"type", "state_close"}});
+  trainer.send({{"type", "state_close"}});
+  EXPECT_THAT(trainer.last().value("message", ""), HasSubstr("a request is outstanding"));
+  trainer.die();
+  EXPECT_EQ(world.held(), world.node().residuals->kept_bytes());
+}
+
+TEST(StateTransfer, ACloseWhileTheLastPartIsBeingLoadedComesAfterTheLoad) {
+  Bytes bytes;
+  {
+    World world;
+    Trainer trainer(world, 0);
+    world.node().residuals->keep(kJob, "saved", {layer_state("w", std::vector<float>(300, 7))});
+    bytes = trainer.save();
+  }
+  World world;
+  Trainer trainer(world, 0);
+  ASSERT_EQ(trainer.open("load")["type"], "state_opened");
+  std::copy(bytes.begin(), bytes.end(), trainer.window().begin());
+  trainer.send({{"type", "state_put"}, {"bytes", bytes.size()}, {"last", true}});
+  trainer.send({{"type", "state_close"}});
+  world.scheduler.settle();
+  ASSERT_TRUE(trainer.answered());
+  EXPECT_EQ(trainer.last()["type"], "ok") << trainer.last();
+  EXPECT_EQ(world.node().residuals->copy(kJob).size(), 1u);
+}
+
 TEST(StateTransfer, RequestsInAnyOrderAreAnsweredAndLeaveNothing) {
   World world;
   Trainer trainer(world, 0);

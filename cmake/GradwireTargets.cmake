@@ -8,6 +8,13 @@ function(gradwire_library name)
   target_link_libraries(${name} PUBLIC ${arg_LIBRARIES})
 endfunction()
 
+# gradwire_hot(NAME): keeps a target optimised in the sanitizers' builds, where the rest compiles twice as fast without.
+function(gradwire_hot name)
+  if(GRADWIRE_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
 # What the thread sanitizer build needs: the tests with the label "thread".
 add_custom_target(gradwire_thread_tests)
 

@@ -19,7 +19,6 @@ class RingModel {
   RingModel(const Workload& bucket, const NodeCosts& costs, const Choice& choice)
       : nodes_(bucket.nodes), costs_(costs), direct_(choice.algorithm == Algorithm::kDirect) {
     double room = 0;
-    double elements = 0;
     for (const Workload::Part& part : bucket.parts) {
       const bool exact = !part.codec || choice.codec.kind == CodecChoice::Kind::kBypass;
       const CodecCost& cost =
@@ -27,7 +26,6 @@ class RingModel {
                 : costs.codecs[choice.codec.kind == CodecChoice::Kind::kOther ? choice.codec.other
                                                                               : *part.codec];
       room += static_cast<double>(part.elements) * cost.most_bytes_per_element;
-      elements += static_cast<double>(part.elements);
       parts_.push_back({static_cast<double>(part.elements), cost});
     }
     segments_ = static_cast<int>(std::max(1.0, std::ceil(room / nodes_ / choice.segment_bytes)));

@@ -37,7 +37,7 @@ run_fuzz() {
   tools/dev/fuzz.sh
 }
 # Long runs that watch a statistic settle, in code that other tests reach, too: release runs them.
-statistics='^(NormOfTheGradient[.]Grows|Calibration[.](MeetsThe|Follows)|Direct[.]MeetsItsDensity|Sparse[.]DensitySettles|Planner[.]IsNever)'
+statistics='^((Dense|Sparse)Codecs/(Sparse)?Bias[.]|NormOfTheGradient[.]Grows|Calibration[.](MeetsThe|Follows)|Direct[.]MeetsItsDensity|Sparse[.]DensitySettles|Planner[.]IsNever)'
 
 run_asan() {
   step "address and undefined-behaviour sanitizers: unit and sim suites, but for tests of statistics"

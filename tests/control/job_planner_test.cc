@@ -205,7 +205,7 @@ TEST(JobPlanner, ABucketCreatedUnderAnotherPolicyIsPlannedByMeasurementToo) {
 }
 
 TEST(JobPlanner, APinReachesThousandsOfBuckets) {
-  constexpr uint32_t kMany = 5000;
+  constexpr uint32_t kMany = 4200;
   Planning test;
   test.options.bypass = "never";
   test.planner.begin();

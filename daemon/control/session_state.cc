@@ -38,7 +38,7 @@ void Session::after_workshop(std::function<void(Session&)> then) {
 
 // A trainer that has stopped waiting for an answer lets go of the transfer: at once after that answer.
 void Session::close_if_asked() {
-  if (!asking_ && closing_) {
+  if (!closed_ && !asking_ && closing_) {
     const uint64_t id = *closing_;
     closing_.reset();
     dispatch(id, "state_close", Json::object());

@@ -77,9 +77,7 @@ std::vector<config::PolicySettings> JobPlanner::to_measure(const config::Compres
     }
     looked_at = bucket.policy.get();
     for (const config::PolicySettings& settings : candidates_of(*looked_at, hooks_.options()).settings) {
-      if (all.size() < kMaxCandidates && std::find(all.begin(), all.end(), settings) == all.end()) {
-        all.push_back(settings);
-      }
+      add_candidate(settings, &all);
     }
   }
   return all;

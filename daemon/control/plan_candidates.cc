@@ -32,12 +32,6 @@ config::PolicySettings sent_by(config::PolicySettings settings, uint64_t element
   return settings;
 }
 
-void add_once(const config::PolicySettings& settings, std::vector<config::PolicySettings>* list) {
-  if (std::find(list->begin(), list->end(), settings) == list->end()) {
-    list->push_back(settings);
-  }
-}
-
 }  // namespace
 
 config::PolicySettings exact_settings() {
@@ -51,11 +45,11 @@ std::optional<config::PolicySettings> sole_settings(const Manifest& manifest,
   if (!is_compressible(manifest)) {
     return std::nullopt;
   }
-  std::vector<config::PolicySettings> usual, small;  // each once
+  std::vector<config::PolicySettings> usual, small;
   for (const auto& [name, elements] : manifest.layers) {
     const config::PolicySettings own = config::resolve_policy(policy, name);
     const config::PolicySettings sent = sent_by(own, elements);
-    add_once(sent, &(sent.codec == own.codec ? usual : small));
+    add_candidate(sent, &(sent.codec == own.codec ? usual : small));
   }
   const std::vector<config::PolicySettings>& all = usual.empty() ? small : usual;
   return all.size() == 1 ? std::optional(all.front()) : std::nullopt;
@@ -72,9 +66,9 @@ std::vector<config::PolicySettings> plan_candidates(const config::CompressionPol
     own.push_back(settings_of(policy, rule));
   }
   std::vector<config::PolicySettings> candidates;
-  const auto add = [&candidates](const config::PolicySettings& settings) {
-    if (settings.codec != "none" && candidates.size() < kMaxCandidates) {
-      add_once(settings, &candidates);
+  const auto add = [&candidates](const config::PolicySettings& sent) {
+    if (sent.codec != "none") {
+      add_candidate(sent, &candidates);
     }
   };
   for (const config::PolicySettings& settings : own) {
@@ -84,6 +78,13 @@ std::vector<config::PolicySettings> plan_candidates(const config::CompressionPol
     add(sent_by(settings, 0));
   }
   return candidates;
+}
+
+void add_candidate(const config::PolicySettings& settings, std::vector<config::PolicySettings>* candidates) {
+  if (candidates->size() < kMaxCandidates &&
+      std::find(candidates->begin(), candidates->end(), settings) == candidates->end()) {
+    candidates->push_back(settings);
+  }
 }
 
 std::optional<uint32_t> place_of(const config::PolicySettings& settings,

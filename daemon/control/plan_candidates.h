@@ -28,6 +28,9 @@ config::PolicySettings exact_settings();
 std::optional<config::PolicySettings> sole_settings(const Manifest& manifest,
                                                     const config::CompressionPolicy& policy);
 
+// Appends what is not there yet, up to kMaxCandidates.
+void add_candidate(const config::PolicySettings& settings, std::vector<config::PolicySettings>* candidates);
+
 // Where these settings are among the candidates; or settings of the same codec (some were beyond
 // kMaxCandidates); or nowhere.
 std::optional<uint32_t> place_of(const config::PolicySettings& settings,

@@ -56,6 +56,15 @@ struct Planning {
     measured.costs.codecs.resize(asked->settings.size(), {{0, 10}, {0, 10}, {0, 0.1}, 0.02, 1});
     say(measured_document(measured));
   }
+  // The first round: what the candidates cost, in their order.
+  void measured_first(std::vector<planner::CodecCost> codecs) {
+    sent.clear();
+    Measured measured;
+    measured.round = 1;
+    measured.costs.link = {10'000, 2'000, 0.05, wire};
+    measured.costs.codecs = std::move(codecs);
+    say(measured_document(measured));
+  }
   void refuse_first_change() {
     const Status status = planner.document(
         1, "plan_failed",
@@ -128,12 +137,7 @@ TEST(JobPlanner, ACodecThatIsNoLongerAllowedGivesWay) {
   test.options.bypass = "never";
   test.options.codecs = "l8";
   test.planner.begin();
-  test.sent.clear();
-  Measured measured;
-  measured.round = 1;
-  measured.costs.link = {10'000, 2'000, 0.05, kSlowWire};
-  measured.costs.codecs = {{{0, 0.3}, {0, 0.4}, {0, 0.3}, 2, 2}, {{0, 0.3}, {0, 0.4}, {0, 0.3}, 1, 1}};
-  test.say(measured_document(measured));
+  test.measured_first({{{0, 0.3}, {0, 0.4}, {0, 0.3}, 2, 2}, {{0, 0.3}, {0, 0.4}, {0, 0.3}, 1, 1}});
   test.plan(1);
   ASSERT_EQ(test.plans[1].codec, "l8");
   test.options.codecs = "";
@@ -158,14 +162,10 @@ TEST(JobPlanner, MomentumFollowsPinsOfAlgorithmAndSegmentUnderACodecThatIsNoLong
   test.options.bypass = "never";
   test.options.codecs = "fp16";
   test.planner.begin();
-  test.sent.clear();
-  Measured measured;
-  measured.round = 1;
-  measured.costs.link = {10'000, 2'000, 0.05, kFastWire};
-  measured.costs.codecs = {{{0, 90}, {0, 90}, {0, 90}, 1, 1},
-                           {{0, 0.3}, {0, 0.4}, {0, 0.3}, 2, 2},
-                           {{0, 90}, {0, 90}, {0, 90}, 1, 1}};
-  test.say(measured_document(measured));
+  test.wire = kFastWire;
+  test.measured_first({{{0, 90}, {0, 90}, {0, 90}, 1, 1},
+                       {{0, 0.3}, {0, 0.4}, {0, 0.3}, 2, 2},
+                       {{0, 90}, {0, 90}, {0, 90}, 1, 1}});
   test.plan(1);
   ASSERT_EQ(test.plans[1].codec, "fp16");
   test.options.codecs = "";

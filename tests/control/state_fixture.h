@@ -157,6 +157,14 @@ inline std::vector<compress::StateSection> parsed(const Bytes& bytes) {
 
 inline const JobIdentity kJob{7, "job", "0"};
 
+// A node's state: bucket "saved", whose layer "w" has 300 residuals of 7.
+inline Bytes saved_sevens() {
+  World world;
+  Trainer trainer(world, 0);
+  world.node().residuals->keep(kJob, "saved", {layer_state("w", std::vector<float>(300, 7))});
+  return trainer.save();
+}
+
 // One committed operation, as the engine would run it on a single node.
 inline void operate(compress::BucketReducer& reducer, uint64_t elements) {
   const std::vector<float> gradient(elements, 0.3F);

@@ -147,13 +147,7 @@ TEST(StateTransfer, DoesNotWaitForEverForABucketThatDoesNotComeBack) {
 }
 
 TEST(StateTransfer, LoadsAfterWhatADestroyedBucketBringsBack) {
-  Bytes bytes;
-  {
-    World world;
-    Trainer trainer(world, 0);
-    world.node().residuals->keep(kJob, "saved", {layer_state("w", std::vector<float>(300, 7))});
-    bytes = trainer.save();
-  }
+  const Bytes bytes = saved_sevens();
   World world;
   Trainer zero(world, 0, 2);
   Trainer one(world, 1, 2);

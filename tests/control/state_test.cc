@@ -239,13 +239,7 @@ TEST(StateTransfer, ACloseWhileARequestIsOutstandingFollowsItsAnswer) {
 }
 
 TEST(StateTransfer, ACloseWhileTheLastPartIsBeingLoadedComesAfterTheLoad) {
-  Bytes bytes;
-  {
-    World world;
-    Trainer trainer(world, 0);
-    world.node().residuals->keep(kJob, "saved", {layer_state("w", std::vector<float>(300, 7))});
-    bytes = trainer.save();
-  }
+  const Bytes bytes = saved_sevens();
   World world;
   Trainer trainer(world, 0);
   ASSERT_EQ(trainer.open("load")["type"], "state_opened");

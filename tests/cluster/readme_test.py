@@ -12,6 +12,8 @@ from harness import COMMAND, GRADWIRED, ClusterTest, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENT = pathlib.Path(os.environ.get("GRADWIRE_CLIENT_DIR", ""))
+WEIGHTS = 'print("weights", hash(tuple(p.sum().item() for p in model.parameters())))\n'
+
 
 def blocks():
     """The indented blocks, without their indentation."""
@@ -50,10 +52,14 @@ class Readme(ClusterTest):
 
     def test_the_python_program(self):
         file = self.folder / "train.py"
-        file.write_text(self.block("import gradwire, gradwire.torch, torch"))
+        program = self.block("import gradwire, gradwire.torch, torch")
+        self.assertIn("\nstate.close()", program)
+        file.write_text(program.replace("state.close()", WEIGHTS + "state.close()"))
         lines = self.run_two(sys.executable, "-B", str(file), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         losses = [line.split(":")[0] for line in lines if re.search(r"rank \d: loss \d+[.]\d{4}$", line)]
         self.assertEqual(sorted(losses), ["[0] rank 0", "[1] rank 1"], lines)
+        weights = {line.split("]")[1] for line in lines if "weights" in line}
+        self.assertEqual(len(weights), 1, lines)
 
     def test_the_first_configuration_and_its_key(self):
         place = self.folder / "etc" / "gradwire"
